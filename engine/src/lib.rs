@@ -1,0 +1,1 @@
+//! farspan, the library.

@@ -1,0 +1,2 @@
+//! farspan, the program.
+fn main() {}
