@@ -1,1 +1,21 @@
 //! Kafka bytes and their meaning.
+//!
+//! This crate promises three things: it never reads past the bytes it was given, it never allocates
+//! more than the bytes that are left could fill, and it knows no clock, no socket and no file.
+//!
+//! | file      | what it knows                                                              |
+//! |-----------|----------------------------------------------------------------------------|
+//! | `ids`     | a type for every number with a meaning                                     |
+//! | `codec`   | integers, varints, strings, arrays, tagged fields                          |
+//! | `error`   | why bytes were refused, and where                                          |
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod codec;
+pub mod error;
+pub mod ids;
+
+pub use error::WireError;
