@@ -1,1 +1,11 @@
-//! farspan, the library.
+//! farspan: carries Kafka topics from one cluster to another, offset-exact and byte for byte.
+//!
+//! The floors, from the ground up (`ARCHITECTURE.md` has the map and its reasons):
+//! the corridor (`ids`, `io`, `limits`, `admitted`), the pure rooms, `store`, `ring`, `shard`, `desk`.
+
+#![deny(unsafe_code)]
+
+pub mod admitted;
+pub mod ids;
+pub mod io;
+pub mod limits;

@@ -1,0 +1,21 @@
+//! Every bound in the program, and the sums between them.
+
+/// The largest response that a source may send: more than its `fetch_bytes_max` where a single
+/// batch is larger. Beyond it the connection is closed with an error that says so.
+pub const RESPONSE_BYTES_MAX: usize = 256 << 20;
+
+/// The largest request that a client may send. Produce is refused here, so only its head matters;
+/// Kafka's own clients send at most 1 MiB unless they were told otherwise.
+pub const REQUEST_BYTES_MAX: usize = 8 << 20;
+
+/// Requests that a client may have in flight on one connection before we stop reading from it.
+pub const REQUESTS_IN_FLIGHT_MAX: usize = 16;
+
+/// Client connections per shard.
+pub const CLIENT_CONNECTIONS_MAX: usize = 4_096;
+
+/// Segment files that a shard keeps open at once; the rest is opened when it is used.
+pub const FILES_OPEN_MAX: usize = 4_096;
+
+/// Messages that may wait between two shards.
+pub const MAIL_MAX: usize = 4_096;
