@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod admitted;
+pub mod catalog;
 pub mod ids;
 pub mod io;
 pub mod limits;
