@@ -8,14 +8,20 @@
 //! | `ids`     | a type for every number with a meaning                                     |
 //! | `codec`   | integers, varints, strings, arrays, tagged fields                          |
 //! | `error`   | why bytes were refused, and where                                          |
+//! | `message` | turns the table of a message into a struct, its reader and its writer      |
+//! | `api`     | the messages themselves, one file per API; keys, versions, error codes     |
+//! | `frame`   | sizes and headers of requests and answers                                  |
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod api;
 pub mod codec;
 pub mod error;
+pub mod frame;
 pub mod ids;
+mod message;
 
 pub use error::WireError;
