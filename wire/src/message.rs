@@ -438,3 +438,26 @@ macro_rules! field {
     };
 }
 pub(crate) use field;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::produce::ProduceResponse;
+
+    #[test]
+    fn a_tagged_field_longer_than_its_content_is_refused() {
+        // No topic, no throttle, one tagged field 0 of two bytes: no endpoint and a byte too much.
+        let bytes = [1, 0, 0, 0, 0, 1, 0, 2, 1, 9];
+        assert_eq!(
+            ProduceResponse::read(&mut Reader::new(&bytes), 10),
+            Err(WireError { fault: Fault::TrailingBytes(1), position: 9 })
+        );
+    }
+
+    #[test]
+    fn a_field_at_its_default_is_not_tagged() {
+        let mut writer = Writer::new();
+        ProduceResponse::default().write(&mut writer, 10);
+        assert_eq!(writer.bytes(), [1, 0, 0, 0, 0, 0]);
+    }
+}

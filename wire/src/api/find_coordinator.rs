@@ -86,3 +86,29 @@ impl FindCoordinatorRequest {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_refusal_answers_in_the_shape_that_was_asked() {
+        let error_code = ErrorCode::COORDINATOR_NOT_AVAILABLE;
+        let old = FindCoordinatorRequest { key: "a".into(), ..FindCoordinatorRequest::default() };
+        let refusal = old.refuse(3, error_code, Some("why"));
+        assert_eq!(refusal.error_code, error_code);
+        assert_eq!(refusal.error_message.as_deref(), Some("why"));
+        assert!(refusal.coordinators.is_empty());
+
+        let new = FindCoordinatorRequest {
+            coordinator_keys: vec!["a".into(), "b".into()],
+            ..FindCoordinatorRequest::default()
+        };
+        let refusal = new.refuse(4, error_code, Some("why"));
+        let keys: Vec<_> = refusal.coordinators.iter().map(|one| one.key.as_str()).collect();
+        assert_eq!(keys, ["a", "b"]);
+        assert!(refusal.coordinators.iter().all(|one| one.error_code == error_code));
+        assert_eq!(refusal.error_code, ErrorCode::NONE);
+    }
+}

@@ -81,3 +81,33 @@ structure! {
         offline_replicas: Vec<BrokerId> [5..],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::codec::{Reader, Writer};
+    use crate::error::{Fault, WireError};
+    use alloc::vec;
+
+    #[test]
+    fn every_topic_is_asked_for_by_none_in_version_0_and_by_null_later() {
+        let all = MetadataRequest { topics: None, ..MetadataRequest::default() };
+        let nothing = MetadataRequest { topics: Some(vec![]), ..MetadataRequest::default() };
+        for (version, hex) in [(0, [0, 0, 0, 0]), (1, [0xff; 4])] {
+            let mut writer = Writer::new();
+            all.write(&mut writer, version);
+            assert_eq!(writer.bytes(), hex);
+            let read = MetadataRequest::read(&mut Reader::new(writer.bytes()), version).unwrap();
+            assert!(read.asks_all_topics(version));
+        }
+        assert!(!nothing.asks_all_topics(1));
+    }
+
+    #[test]
+    fn null_is_refused_in_a_version_where_it_may_not_stand() {
+        assert_eq!(
+            MetadataRequest::read(&mut Reader::new(&[0xff; 4]), 0),
+            Err(WireError { fault: Fault::UnexpectedNull, position: 0 })
+        );
+    }
+}

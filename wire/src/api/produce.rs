@@ -205,3 +205,31 @@ structure! {
         rack: Option<String> [10..],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn a_refusal_names_every_partition_that_was_sent() {
+        let partition =
+            |index| ProducePartition { index: PartitionIndex(index), records: Some(b"records") };
+        let request = ProduceRequest {
+            topics: vec![ProduceTopic {
+                name: "orders",
+                topic_id: TopicId::ZERO,
+                partitions: vec![partition(2), partition(5)],
+            }],
+            ..ProduceRequest::default()
+        };
+        let refusal = request.refuse(ErrorCode::POLICY_VIOLATION, Some("read only"));
+        assert_eq!(refusal.responses[0].name, "orders");
+        let partitions = &refusal.responses[0].partition_responses;
+        assert_eq!(partitions.len(), 2);
+        assert_eq!(partitions[1].index, PartitionIndex(5));
+        assert_eq!(partitions[1].error_code, ErrorCode::POLICY_VIOLATION);
+        assert_eq!(partitions[1].base_offset, Offset(-1));
+        assert_eq!(partitions[1].error_message.as_deref(), Some("read only"));
+    }
+}
