@@ -7,6 +7,7 @@
 //! |-----------|----------------------------------------------------------------------------|
 //! | `ids`     | a type for every number with a meaning                                     |
 //! | `codec`   | integers, varints, strings, arrays, tagged fields                          |
+//! | `batch`   | record batches: walk, check, rewrite in place, build                       |
 //! | `error`   | why bytes were refused, and where                                          |
 //! | `message` | turns the table of a message into a struct, its reader and its writer      |
 //! | `api`     | the messages themselves, one file per API; keys, versions, error codes     |
@@ -18,6 +19,7 @@
 extern crate alloc;
 
 pub mod api;
+pub mod batch;
 pub mod codec;
 pub mod error;
 pub mod frame;
