@@ -8,6 +8,7 @@
 //! | `ids`     | a type for every number with a meaning                                     |
 //! | `codec`   | integers, varints, strings, arrays, tagged fields                          |
 //! | `batch`   | record batches: walk, check, rewrite in place, build                       |
+//! | `record`  | records of an uncompressed batch, control records                           |
 //! | `error`   | why bytes were refused, and where                                          |
 //! | `message` | turns the table of a message into a struct, its reader and its writer      |
 //! | `api`     | the messages themselves, one file per API; keys, versions, error codes     |
@@ -25,5 +26,6 @@ pub mod error;
 pub mod frame;
 pub mod ids;
 mod message;
+pub mod record;
 
 pub use error::WireError;

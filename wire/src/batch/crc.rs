@@ -18,8 +18,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 /// What to XOR into a CRC when the first bytes under it change by `delta` and `trailing` bytes follow.
-///
-/// Measured on a Zen 4 core with AVX-512: see the numbers at [`crate::batch::Edit::finish`].
+/// What it costs stands at [`crate::batch::Edit::finish`].
 pub(super) fn change(delta: &[u8; FIELDS], trailing: usize) -> u32 {
     let mut register = crc32c(delta) ^ ZEROS;
     let mut left = trailing;
