@@ -423,7 +423,7 @@ pub struct BatchError {
 /// The kinds of fault that a batch can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchFault {
-    /// A format before 2: whole messages sets of Kafka before 0.11.
+    /// A format before 2, as Kafka wrote it before 0.11.
     OldFormat { magic: i8 },
     /// A format that nobody here knows.
     UnknownFormat { magic: i8 },
