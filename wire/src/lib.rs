@@ -8,8 +8,8 @@
 //! | `ids`     | a type for every number with a meaning                                     |
 //! | `codec`   | integers, varints, strings, arrays, tagged fields                          |
 //! | `batch`   | record batches: walk, check, rewrite in place, build                       |
-//! | `record`  | records of an uncompressed batch, control records                           |
-//! | `fetch`   | the Fetch API: requests, a walk over responses, skeletons of responses      |
+//! | `record`  | records of an uncompressed batch, control records                          |
+//! | `fetch`   | the Fetch API: requests, a walk over responses, skeletons of responses     |
 //! | `error`   | why bytes were refused, and where                                          |
 //! | `message` | turns the table of a message into a struct, its reader and its writer      |
 //! | `api`     | the messages themselves, one file per API; keys, versions, error codes     |
