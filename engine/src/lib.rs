@@ -10,3 +10,4 @@ pub mod catalog;
 pub mod ids;
 pub mod io;
 pub mod limits;
+pub mod mirror;

@@ -1,0 +1,197 @@
+//! What a partition does, sentence by sentence.
+
+use std::time::Duration;
+
+use wire::api::ErrorCode;
+use wire::batch::{BatchError, BatchFault};
+use wire::ids::{LeaderEpoch, Offset};
+
+use super::admit::{Admission, Refusal, RefusalFault};
+use super::{Effect, Failure, LogPosition, Loss, LossReason, Partition, Phase};
+use crate::ids::Now;
+
+fn log(start: i64, end: i64, epoch: i32) -> LogPosition {
+    LogPosition {
+        start: Offset(start),
+        end: Offset(end),
+        last_epoch: LeaderEpoch(epoch),
+        is_new: false,
+    }
+}
+
+fn new_log() -> LogPosition {
+    LogPosition { is_new: true, ..log(0, 0, -1) }
+}
+
+fn fetch(offset: i64, epoch: i32) -> Effect {
+    Effect::Fetch { offset: Offset(offset), last_fetched_epoch: LeaderEpoch(epoch) }
+}
+
+fn took(next: i64, epoch: i32) -> Admission {
+    Admission {
+        skipped: 0,
+        length: 100,
+        next: Offset(next),
+        last_epoch: LeaderEpoch(epoch),
+        wanted: None,
+        refusal: None,
+    }
+}
+
+fn effects_of(act: impl FnOnce(&mut Vec<Effect>)) -> Vec<Effect> {
+    let mut effects = Vec::new();
+    act(&mut effects);
+    effects
+}
+
+fn mirroring(position: LogPosition) -> Partition {
+    let mut partition = Partition::new(position);
+    let mut effects = Vec::new();
+    partition.begin(&mut effects);
+    match partition.phase() {
+        Phase::Locating => partition.offsets(position.start, Offset(1_000), &mut effects),
+        Phase::Aligning => {
+            partition.end_of_epoch(position.last_epoch, Offset(1_000), &mut effects);
+        }
+        _ => {}
+    }
+    assert_eq!(partition.phase(), Phase::Mirroring);
+    partition
+}
+
+#[test]
+fn a_new_partition_starts_at_the_source_s_log_start_without_a_loss() {
+    let mut partition = Partition::new(new_log());
+    assert_eq!(effects_of(|out| partition.begin(out)), [Effect::Locate]);
+    let effects = effects_of(|out| partition.offsets(Offset(40), Offset(90), out));
+    assert_eq!(effects, [Effect::StartAt(Offset(40)), fetch(40, -1)]);
+    assert_eq!(partition.lag(), Some(50));
+}
+
+#[test]
+fn a_log_with_batches_is_aligned_by_its_last_epoch_before_the_first_fetch() {
+    let mut partition = Partition::new(log(0, 50, 3));
+    let effects = effects_of(|out| partition.begin(out));
+    assert_eq!(effects, [Effect::AskEndOfEpoch(LeaderEpoch(3))]);
+    let effects = effects_of(|out| partition.end_of_epoch(LeaderEpoch(3), Offset(60), out));
+    assert_eq!(effects, [fetch(50, 3)]);
+}
+
+#[test]
+fn a_log_that_went_on_beyond_its_epoch_at_the_source_fails_loudly() {
+    for (epoch, end) in [(3, 45), (2, 60), (-1, -1)] {
+        let mut partition = Partition::new(log(0, 50, 3));
+        partition.begin(&mut Vec::new());
+        let effects =
+            effects_of(|out| partition.end_of_epoch(LeaderEpoch(epoch), Offset(end), out));
+        assert_eq!(partition.phase(), Phase::Failed);
+        assert!(matches!(effects[1], Effect::Failed(Failure::Diverged { .. })), "{effects:?}");
+    }
+}
+
+#[test]
+fn asks_for_the_offset_after_the_last_one_admitted() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let effects = effects_of(|out| partition.admitted(&took(75, 4), Now(0), out));
+    assert_eq!(effects, [fetch(75, 4)]);
+}
+
+/// Retention had passed a mirror that was down, and it went on at the new start without a word
+/// (field case 1).
+#[test]
+fn a_log_start_that_passed_us_is_a_loss_with_a_reason() {
+    for (base, reason) in [(600, LossReason::Retention), (590, LossReason::DeleteRecords)] {
+        let mut partition = mirroring(log(0, 50, 3));
+        let effects = effects_of(|out| {
+            partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), out);
+        });
+        assert_eq!(effects, [Effect::StopFetching, Effect::Locate]);
+        let effects = effects_of(|out| partition.offsets(Offset(600), Offset(1_000), out));
+        assert_eq!(effects, [Effect::StartAt(Offset(600)), fetch(600, -1)]);
+        let effects = effects_of(|out| partition.first_batch(Offset(base), out));
+        let loss = Loss { first: Offset(50), next: Offset(600), reason };
+        assert_eq!(effects, [Effect::Loss(loss)]);
+        assert_eq!(effects_of(|out| partition.first_batch(Offset(700), out)), []);
+    }
+}
+
+#[test]
+fn a_loss_is_told_even_where_the_source_has_nothing_left() {
+    let mut partition = mirroring(log(0, 50, 3));
+    partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), &mut Vec::new());
+    let effects = effects_of(|out| partition.offsets(Offset(600), Offset(600), out));
+    let reason = LossReason::LogStartMoved;
+    assert!(effects.contains(&Effect::Loss(Loss { first: Offset(50), next: Offset(600), reason })));
+}
+
+#[test]
+fn a_source_that_ends_before_us_fails_the_partition() {
+    let mut partition = mirroring(log(0, 50, 3));
+    partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), &mut Vec::new());
+    let effects = effects_of(|out| partition.offsets(Offset(0), Offset(40), out));
+    assert!(matches!(effects[1], Effect::Failed(Failure::SourceShorter { .. })));
+}
+
+#[test]
+fn the_log_start_follows_the_source_but_never_past_our_end() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let effects = effects_of(|out| partition.watermarks(Offset(90), Offset(20), out));
+    assert_eq!(effects, [Effect::RaiseLogStart(Offset(20))]);
+    let effects = effects_of(|out| partition.watermarks(Offset(90), Offset(70), out));
+    assert_eq!(effects, [Effect::RaiseLogStart(Offset(50))]);
+    assert_eq!(effects_of(|out| partition.watermarks(Offset(90), Offset(10), out)), []);
+}
+
+#[test]
+fn damage_on_the_way_is_asked_for_again_and_damage_at_the_source_fails() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let fault = BatchFault::Crc { stored: 1, computed: 2 };
+    let error = BatchError { position: 0, base_offset: Offset(50), fault };
+    let refusal = Refusal { base_offset: Offset(50), fault: RefusalFault::Batch(error) };
+    let refused = Admission { length: 0, refusal: Some(refusal.clone()), ..took(50, 3) };
+    let mut now = Now(0);
+    for _ in 0..3 {
+        partition.admitted(&refused, now, &mut Vec::new());
+        assert_eq!(partition.phase(), Phase::Waiting);
+        now = partition.deadline().expect("a time to try again");
+        partition.on_time(now, &mut Vec::new());
+        partition.end_of_epoch(LeaderEpoch(3), Offset(60), &mut Vec::new());
+    }
+    let effects = effects_of(|out| partition.admitted(&refused, now, out));
+    assert_eq!(effects[1], Effect::Failed(Failure::Refused(refusal)));
+}
+
+#[test]
+fn waits_longer_each_time_and_never_beyond_half_a_minute() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let mut now = Now(0);
+    let mut delays = Vec::new();
+    for _ in 0..12 {
+        partition.refused(ErrorCode::TOPIC_AUTHORIZATION_FAILED, now, &mut Vec::new());
+        let at = partition.deadline().expect("a time to try again");
+        delays.push(at.since(now));
+        now = at;
+        partition.on_time(now, &mut Vec::new());
+    }
+    assert_eq!(delays[0], Duration::from_millis(100));
+    assert!(delays.is_sorted());
+    assert_eq!(delays.last(), Some(&Duration::from_secs(30)));
+}
+
+#[test]
+fn every_move_that_is_made_is_in_the_table() {
+    for from in Phase::ALL {
+        for to in Phase::ALL {
+            let legal = from.next().contains(&to);
+            let expected = match (from, to) {
+                (Phase::Failed, _) => to == Phase::Failed,
+                (_, Phase::Failed | Phase::Waiting | Phase::Mirroring) | (Phase::Waiting, _) => {
+                    true
+                }
+                (Phase::Mirroring | Phase::Locating, Phase::Locating) => true,
+                _ => false,
+            };
+            assert_eq!(legal, expected, "from {from} to {to}");
+        }
+    }
+}
