@@ -7,6 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.time.Duration;
 import java.util.Base64;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -16,6 +17,7 @@ import java.util.stream.Collectors;
 import java.util.zip.CRC32;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.common.PartitionInfo;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
@@ -87,6 +89,43 @@ final class Read {
         }
     }
 
+    /**
+     * consume-group GROUP TOPIC --records N: joins as a member, reads that many records at the least,
+     * commits and leaves; answers `partition position`.
+     */
+    static void consumeGroup(String bootstrap, Arguments arguments, Consumer<String> answer) throws Exception {
+        Map<String, Object> config = new HashMap<>();
+        config.put("bootstrap.servers", bootstrap);
+        config.put("group.id", arguments.next("GROUP"));
+        String topic = arguments.next("TOPIC");
+        long wanted = arguments.option("records", 1L);
+        long seconds = arguments.option("seconds", 60L);
+        config.put("group.protocol", arguments.option("protocol", "classic"));
+        config.put("isolation.level", arguments.option("isolation", "read_uncommitted"));
+        config.put("auto.offset.reset", "earliest");
+        config.put("enable.auto.commit", false);
+        config.put("max.poll.records", (int) Math.min(wanted, 5000));
+        arguments.done();
+        ByteArrayDeserializer bytes = new ByteArrayDeserializer();
+        try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, bytes, bytes)) {
+            consumer.subscribe(List.of(topic));
+            long deadline = System.nanoTime() + seconds * 1_000_000_000L;
+            long read = 0;
+            while (read < wanted) {
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("only " + read + " records after " + seconds + " s");
+                }
+                read += consumer.poll(Duration.ofMillis(100)).count();
+            }
+            consumer.commitSync();
+            List<TopicPartition> assigned = consumer.assignment().stream()
+                .sorted(Comparator.comparingInt(TopicPartition::partition)).collect(Collectors.toList());
+            for (TopicPartition partition : assigned) {
+                answer.accept(partition.partition() + " " + consumer.position(partition));
+            }
+        }
+    }
+
     /** Shows every record from the earliest to the end as it was at the start; the end heeds isolation. */
     private static Map<Integer, Bounds> read(String bootstrap, Arguments arguments, Visitor visitor)
             throws Exception {
@@ -106,11 +145,7 @@ final class Read {
         arguments.done();
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
         try (KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(config, bytes, bytes)) {
-            List<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
-                .map(info -> new TopicPartition(topic, info.partition())).collect(Collectors.toList());
-            if (partitions.isEmpty()) {
-                throw new IllegalStateException("topic " + topic + " has no partitions here");
-            }
+            List<TopicPartition> partitions = partitions(consumer, topic);
             consumer.assign(partitions);
             Map<TopicPartition, Long> first = consumer.beginningOffsets(partitions);
             Map<TopicPartition, Long> next = consumer.endOffsets(partitions);
@@ -131,6 +166,21 @@ final class Read {
             partitions.forEach(p -> bounds.put(p.partition(), new Bounds(first.get(p), next.get(p))));
             return bounds;
         }
+    }
+
+    /** A broker that has just come back may answer before it has heard of its topics again. */
+    private static List<TopicPartition> partitions(KafkaConsumer<byte[], byte[]> consumer, String topic)
+            throws InterruptedException {
+        long deadline = System.nanoTime() + 10_000_000_000L;
+        List<PartitionInfo> found = consumer.partitionsFor(topic);
+        while (found.isEmpty()) {
+            if (System.nanoTime() > deadline) {
+                throw new IllegalStateException("topic " + topic + " has no partitions here");
+            }
+            Thread.sleep(50);
+            found = consumer.partitionsFor(topic);
+        }
+        return found.stream().map(info -> new TopicPartition(topic, info.partition())).collect(Collectors.toList());
     }
 
     private static boolean reached(KafkaConsumer<byte[], byte[]> consumer, Map<TopicPartition, Long> next) {

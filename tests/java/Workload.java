@@ -83,6 +83,7 @@ public final class Workload {
             case "stream-acked": return Stream::acked;
             case "stream-stop": return Stream::stop;
             case "stream": return Stream::run;
+            case "consume-group": return Read::consumeGroup;
             case "digest": return Read::digest;
             case "print": return Read::print;
             case "sequences": return Read::sequences;

@@ -145,6 +145,10 @@ fn an_administrator_sees_what_was_asked_for() {
 
     at.commit("group", "run", 0, 77).unwrap();
     assert_eq!(at.committed("group").unwrap(), [("run".to_owned(), 0, 77)]);
+    assert_eq!(at.consume_group("members", "run", 60).unwrap(), [(0, 100), (1, 0)]);
+    let mut committed = at.committed("members").unwrap();
+    committed.retain(|(_, partition, _)| *partition == 0);
+    assert_eq!(committed, [("run".to_owned(), 0, 100)]);
     let error = at.create("run", 1, &[]).unwrap_err();
     assert!(error.contains("already exists"), "{error}");
     let error = at.produce("run", &[("--recrods", "1")]).unwrap_err();

@@ -3,8 +3,8 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::answers::{Isolation, PartitionDigest};
 use super::install::{once, run};
-use super::workload::{Isolation, PartitionDigest};
 
 const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
 const CONSUME: &str = include_str!("../../python/consume.py");

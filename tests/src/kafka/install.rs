@@ -143,13 +143,20 @@ pub fn home() -> PathBuf {
 /// The folder `name` in [`home`], filled by `fill` when it is not there. Test processes may race:
 /// one fills, the others wait, and a folder that is there is whole.
 pub fn once(name: &str, fill: impl FnOnce(&Path) -> Result<(), String>) -> Result<PathBuf, String> {
-    let home = home();
+    once_in(&home(), name, fill)
+}
+
+fn once_in(
+    home: &Path,
+    name: &str,
+    fill: impl FnOnce(&Path) -> Result<(), String>,
+) -> Result<PathBuf, String> {
     let folder = home.join(name);
     if folder.is_dir() {
         return Ok(folder);
     }
     let io = |error: std::io::Error| format!("{}: {error}", folder.display());
-    fs::create_dir_all(&home).map_err(io)?;
+    fs::create_dir_all(home).map_err(io)?;
     let lock = File::create(home.join(format!("{name}.lock"))).map_err(io)?;
     lock.lock().map_err(io)?;
     if folder.is_dir() {
@@ -266,10 +273,32 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
     fn a_version_that_is_none_is_refused_in_one_line() {
         assert_eq!(Installation::get("newest").unwrap_err(), "newest is no version of Kafka");
+    }
+
+    #[test]
+    fn of_many_who_race_for_a_folder_one_fills_it_and_a_failure_leaves_none() {
+        let home = tempfile::tempdir().unwrap();
+        let failed = once_in(home.path(), "jars", |_| Err("no network".to_owned()));
+        assert_eq!(failed.unwrap_err(), "no network");
+        let filled = AtomicU32::new(0);
+        let fill = |folder: &Path| {
+            filled.fetch_add(1, Ordering::Relaxed);
+            fs::write(folder.join("a.jar"), "whole").map_err(|e| e.to_string())
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    let folder = once_in(home.path(), "jars", fill).unwrap();
+                    assert_eq!(fs::read(folder.join("a.jar")).unwrap(), b"whole");
+                });
+            }
+        });
+        assert_eq!(filled.into_inner(), 1);
     }
 
     #[test]

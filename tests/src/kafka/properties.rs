@@ -38,7 +38,8 @@ pub(super) fn server(node: &Node<'_>, overrides: &[(String, String)]) -> Propert
             set("node.id", node.id.to_string());
             set("controller.quorum.voters", voters.to_owned());
             set("controller.listener.names", "CONTROLLER".to_owned());
-            set("broker.session.timeout.ms", "6000".to_owned());
+            // A broker that was killed may not come back before its session is over.
+            set("broker.session.timeout.ms", "3000".to_owned());
             set("broker.heartbeat.interval.ms", "500".to_owned());
             if let Some(controller) = controller {
                 set("process.roles", "broker,controller".to_owned());
@@ -52,7 +53,7 @@ pub(super) fn server(node: &Node<'_>, overrides: &[(String, String)]) -> Propert
             set("broker.id", node.id.to_string());
             set("listeners", plain);
             set("zookeeper.connect", address.to_owned());
-            set("zookeeper.session.timeout.ms", "4000".to_owned());
+            set("zookeeper.session.timeout.ms", "3000".to_owned());
         }
     }
     properties.extend(overrides.iter().cloned());
