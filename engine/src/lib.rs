@@ -11,3 +11,4 @@ pub mod ids;
 pub mod io;
 pub mod limits;
 pub mod mirror;
+pub mod ring;
