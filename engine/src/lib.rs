@@ -7,8 +7,10 @@
 
 pub mod admitted;
 pub mod catalog;
+pub mod compression;
 pub mod ids;
 pub mod io;
 pub mod limits;
 pub mod mirror;
 pub mod ring;
+pub mod store;

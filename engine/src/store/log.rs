@@ -1,0 +1,521 @@
+//! A partition's log: the offsets it has, and where the next batches go.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wire::ids::{LeaderEpoch, Offset, TopicId};
+
+use super::config::LogConfig;
+use super::damage::{Damage, DamageKind};
+use super::epochs::LeaderEpochs;
+use super::identity::write_topic_id;
+use super::index::Page;
+use super::names::FileKind;
+use super::producers::Producers;
+use super::segment::{Active, Segment, fits};
+use crate::admitted::AdmittedBatch;
+use crate::ids::TopicPartition;
+use crate::io::Disk;
+
+/// A partition's log. It holds no file open and reads nothing that it was not asked for: idle, it is
+/// a few hundred bytes ([`Log::heap_bytes`] counts them; see the test at the foot of the file).
+///
+/// Two ends: up to `planned_end` appends are planned, up to `log_end` the shard has written them.
+/// Readers see what is written. A write that failed poisons the log: what the disk holds is then
+/// known to recovery alone.
+#[derive(Debug)]
+pub struct Log {
+    pub(super) partition: TopicPartition,
+    pub(super) folder: Arc<Path>,
+    pub(super) config: Arc<LogConfig>,
+    /// Sorted by base offset, never empty; the last one is appended to.
+    pub(super) segments: Vec<Segment>,
+    pub(super) active: Active,
+    pub(super) epochs: LeaderEpochs,
+    pub(super) producers: Producers,
+    pub(super) log_start: Offset,
+    pub(super) planned_end: Offset,
+    pub(super) written: Written,
+    pub(super) recovery_point: Offset,
+    pub(super) pending: VecDeque<Pending>,
+    pub(super) hints: Hints,
+    /// The page of an offset index that was read last.
+    pub(super) page: Option<Page>,
+    /// Where the last stable offset stands, once it was looked up.
+    pub(super) stable: Option<Spot>,
+    /// Offset of the newest snapshot of producers.
+    pub(super) last_snapshot: Offset,
+    /// Whether files were made that the folder may not durably know of.
+    pub(super) folder_dirty: bool,
+    pub(super) poisoned: bool,
+}
+
+/// How far the log is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    pub end: Offset,
+    /// Base of the segment that the end is in.
+    pub base: Offset,
+    /// Where in its file.
+    pub position: u64,
+}
+
+/// A planned write that is under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    until: Written,
+    hint: Spot,
+    is_written: bool,
+}
+
+/// Where the batch that has an offset stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    pub offset: Offset,
+    /// Base of its segment.
+    pub base: Offset,
+    pub position: u64,
+    /// Bytes of the batch.
+    pub size: u64,
+}
+
+/// Where the last appends began: readers at the end of the log ask for just these offsets.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hints {
+    spots: Vec<Spot>,
+    next: usize,
+}
+
+const HINTS_MAX: usize = 8;
+
+impl Hints {
+    fn add(&mut self, spot: Spot) {
+        if self.spots.len() < HINTS_MAX {
+            self.spots.push(spot);
+        } else {
+            self.spots[self.next] = spot;
+            self.next = (self.next + 1) % HINTS_MAX;
+        }
+    }
+
+    pub(super) fn find(&self, offset: Offset) -> Option<Spot> {
+        self.spots.iter().find(|spot| spot.offset == offset).copied()
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A write to be carried out: bytes of the admitted range to a place in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AppendPiece {
+    pub path: Arc<Path>,
+    pub position: u64,
+    /// Which of the admitted bytes.
+    pub range: Range<usize>,
+    /// Hand it to [`Log::appended`] once they are written.
+    pub next: Offset,
+    /// A segment that was closed before these bytes: it is to be flushed some time soon.
+    pub rolled: Option<Arc<Path>>,
+}
+
+/// What the checkpoint files of the data folder say of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpointed {
+    pub recovery_point: Offset,
+    pub log_start: Offset,
+    pub high_watermark: Offset,
+}
+
+impl Log {
+    /// Makes the folder of a new log that starts at `start`.
+    pub fn create(
+        disk: &mut dyn Disk,
+        data: &Path,
+        partition: &TopicPartition,
+        id: TopicId,
+        start: Offset,
+        config: Arc<LogConfig>,
+        wall_ms: i64,
+    ) -> Result<Self, Damage> {
+        let folder: Arc<Path> = folder_of(data, partition).into();
+        disk.create_dir_all(&folder)?;
+        if !disk.list(&folder)?.iter().all(|entry| FileKind::parse(&entry.name).is_none()) {
+            return Err(Damage {
+                kind: DamageKind::Order,
+                file: folder.to_path_buf(),
+                position: None,
+                wrong: "a log is there already".into(),
+                remedy: "open it, or move the folder away",
+            });
+        }
+        if !id.is_zero() {
+            write_topic_id(disk, &folder, id)?;
+        }
+        disk.write(&FileKind::Log.path(&folder, start), 0, &[])?;
+        disk.sync(&folder)?;
+        disk.sync(data)?;
+        let segment = Segment::empty(start, wall_ms);
+        let active = Active::new(wall_ms);
+        Ok(Self::assemble(partition, folder, config, vec![segment], active, start))
+    }
+
+    /// A log of these segments that ends at `end`; what it knows besides is set by the caller.
+    pub(super) fn assemble(
+        partition: &TopicPartition,
+        folder: Arc<Path>,
+        config: Arc<LogConfig>,
+        segments: Vec<Segment>,
+        active: Active,
+        end: Offset,
+    ) -> Self {
+        let last = segments.last().expect("a log has a segment");
+        let written = Written { end, base: last.base, position: last.size };
+        Self {
+            partition: partition.clone(),
+            folder,
+            config,
+            log_start: segments[0].base,
+            segments,
+            active,
+            epochs: LeaderEpochs::default(),
+            producers: Producers::default(),
+            planned_end: end,
+            written,
+            recovery_point: end,
+            pending: VecDeque::new(),
+            hints: Hints::default(),
+            page: None,
+            stable: None,
+            last_snapshot: Offset(0),
+            folder_dirty: false,
+            poisoned: false,
+        }
+    }
+
+    /// Plans where batches go that follow one another in a range of bytes, and takes along what they
+    /// say. The shard writes the pieces in this order or any other and reports each of them.
+    pub fn append(
+        &mut self,
+        disk: &mut dyn Disk,
+        batches: &[AdmittedBatch],
+        wall_ms: i64,
+    ) -> Result<Vec<AppendPiece>, Damage> {
+        if self.poisoned {
+            return Err(self.refuse(DamageKind::Poisoned, "a write failed before".into()));
+        }
+        self.check_order(batches)?;
+        let planned = self.plan(disk, batches, wall_ms);
+        // A plan that broke off half-way left the books ahead of the files.
+        self.poisoned = planned.is_err();
+        planned
+    }
+
+    /// Looks at all batches before the first is taken, so that a refusal changes nothing.
+    fn check_order(&self, batches: &[AdmittedBatch]) -> Result<(), Damage> {
+        let mut end = self.planned_end;
+        for (index, batch) in batches.iter().enumerate() {
+            // The source may have its log start inside a batch, and so have we: then the first batch
+            // begins below it.
+            let reaches_in = index == 0 && self.is_empty() && batch.last_offset >= end;
+            let (first, last) = (batch.base_offset, batch.last_offset);
+            if last < first || last.0 - first.0 > i64::from(i32::MAX) || first < end && !reaches_in
+            {
+                let wrong = format!("batch of offsets {first} to {last} after {end}");
+                return Err(self.refuse(DamageKind::Order, wrong));
+            }
+            end = last.next();
+        }
+        Ok(())
+    }
+
+    fn refuse(&self, kind: DamageKind, wrong: String) -> Damage {
+        Damage {
+            kind,
+            file: self.folder.to_path_buf(),
+            position: None,
+            wrong,
+            remedy: "open the log again and go on from the end that it has then",
+        }
+    }
+
+    fn plan(
+        &mut self,
+        disk: &mut dyn Disk,
+        batches: &[AdmittedBatch],
+        wall_ms: i64,
+    ) -> Result<Vec<AppendPiece>, Damage> {
+        let mut pieces: Vec<AppendPiece> = Vec::new();
+        for batch in batches {
+            let rolled = self.make_room(disk, batch, wall_ms)?;
+            self.epochs.assign(batch.leader_epoch, batch.base_offset);
+            let segment = self.segments.last_mut().expect("a log has a segment");
+            let position = segment.size;
+            let spot = Spot {
+                offset: self.planned_end,
+                base: segment.base,
+                position,
+                size: batch.size as u64,
+            };
+            self.active.append(segment, batch, self.config.index_interval_bytes);
+            segment.modified_ms = wall_ms;
+            self.active.spill_if_many(disk, &self.folder, segment)?;
+            if let Some(aborted) = self.producers.append(batch) {
+                self.active.aborted.push(aborted);
+            }
+            self.planned_end = batch.last_offset.next();
+            let until =
+                Written { end: self.planned_end, base: segment.base, position: segment.size };
+            let end = batch.position + batch.size;
+            match pieces.last_mut() {
+                Some(piece) if rolled.is_none() && piece.range.end == batch.position => {
+                    piece.range.end = end;
+                    piece.next = self.planned_end;
+                    let pending = self.pending.back_mut().expect("one for each piece");
+                    pending.until = until;
+                }
+                _ => {
+                    let path = segment.log_path(&self.folder);
+                    let (range, next) = (batch.position..end, self.planned_end);
+                    pieces.push(AppendPiece { path, position, range, next, rolled });
+                    self.pending.push_back(Pending { until, hint: spot, is_written: false });
+                }
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Sees to it that the active segment can take a batch. Gives the segment that was closed for it.
+    fn make_room(
+        &mut self,
+        disk: &mut dyn Disk,
+        batch: &AdmittedBatch,
+        wall_ms: i64,
+    ) -> Result<Option<Arc<Path>>, Damage> {
+        let segment = self.segments.last_mut().expect("a log has a segment");
+        if segment.size == 0 {
+            if batch.base_offset < segment.base || !fits(segment, batch.last_offset) {
+                self.rebase_empty(disk, batch.base_offset, wall_ms)?;
+            }
+            return Ok(None);
+        }
+        self.active.load(disk, &self.folder, segment)?;
+        if !self.active.must_roll(segment, batch, &self.config, wall_ms) {
+            return Ok(None);
+        }
+        let closed = segment.log_path(&self.folder);
+        self.roll(disk, batch.base_offset, wall_ms)?;
+        Ok(Some(closed))
+    }
+
+    /// Gives the active segment, which is empty, another base offset.
+    fn rebase_empty(
+        &mut self,
+        disk: &mut dyn Disk,
+        base: Offset,
+        wall_ms: i64,
+    ) -> Result<(), Damage> {
+        let old = self.segments.pop().expect("a log has a segment");
+        for path in old.paths(&self.folder) {
+            disk.remove(&path)?;
+        }
+        self.start_segment(disk, base, wall_ms)?;
+        if self.pending.is_empty() {
+            self.written.base = base;
+            self.written.position = 0;
+        }
+        Ok(())
+    }
+
+    /// Closes the active segment and starts the next one at `base`.
+    pub(super) fn roll(
+        &mut self,
+        disk: &mut dyn Disk,
+        base: Offset,
+        wall_ms: i64,
+    ) -> Result<(), Damage> {
+        let segment = self.segments.last_mut().expect("a log has a segment");
+        self.active.seal(disk, &self.folder, segment)?;
+        self.start_segment(disk, base, wall_ms)?;
+        // Recovery of the new segment begins with the producers as they are now.
+        self.write_snapshot(disk, base)?;
+        self.segments.last_mut().expect("just started").snapshot_unflushed = true;
+        Ok(())
+    }
+
+    /// Adds an empty segment; its files do not exist.
+    pub(super) fn start_segment(
+        &mut self,
+        disk: &mut dyn Disk,
+        base: Offset,
+        wall_ms: i64,
+    ) -> Result<(), Damage> {
+        let segment = Segment::empty(base, wall_ms);
+        for path in segment.paths(&self.folder) {
+            disk.remove(&path)?;
+        }
+        disk.write(&FileKind::Log.path(&self.folder, base), 0, &[])?;
+        self.segments.push(segment);
+        self.active = Active::new(wall_ms);
+        self.folder_dirty = true;
+        Ok(())
+    }
+
+    /// Writes the producers as they are now, under the offset up to which they were taken along.
+    pub(super) fn write_snapshot(&mut self, disk: &mut dyn Disk, at: Offset) -> Result<(), Damage> {
+        let path = FileKind::Snapshot.path(&self.folder, at);
+        let bytes = self.producers.snapshot();
+        disk.write(&path, 0, &bytes)?;
+        disk.truncate(&path, bytes.len() as u64)?;
+        self.last_snapshot = at;
+        Ok(())
+    }
+
+    /// The piece whose `next` this is was written.
+    ///
+    /// # Panics
+    /// When no such piece is under way: then the shard reports what was never planned.
+    pub fn appended(&mut self, next: Offset) {
+        let piece = self.pending.iter_mut().find(|piece| piece.until.end == next);
+        piece.expect("a piece is reported once, after it was planned").is_written = true;
+        while let Some(piece) = self.pending.pop_front_if(|piece| piece.is_written) {
+            self.written = piece.until;
+            self.hints.add(piece.hint);
+        }
+        self.producers.written(self.written.end);
+    }
+
+    /// A write failed: nothing more is appended until the log was opened again.
+    pub fn append_failed(&mut self) {
+        self.poisoned = true;
+    }
+
+    /// Whether a write failed.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// Which partition this is.
+    #[must_use]
+    pub fn partition(&self) -> &TopicPartition {
+        &self.partition
+    }
+
+    /// Where its files are.
+    #[must_use]
+    pub fn folder(&self) -> &Arc<Path> {
+        &self.folder
+    }
+
+    /// The settings it lives by.
+    #[must_use]
+    pub fn config(&self) -> &Arc<LogConfig> {
+        &self.config
+    }
+
+    /// Other settings from now on.
+    pub fn set_config(&mut self, config: Arc<LogConfig>) {
+        self.config = config;
+    }
+
+    /// The offset after the last record that is written: the next one to ask the source for.
+    #[must_use]
+    pub fn log_end(&self) -> Offset {
+        self.written.end
+    }
+
+    /// The offset after the last record that is planned.
+    #[must_use]
+    pub fn planned_end(&self) -> Offset {
+        self.planned_end
+    }
+
+    /// The offset after the last record that consumers may read. This node has the only copy that it
+    /// answers for, so that is all of them.
+    #[must_use]
+    pub fn high_watermark(&self) -> Offset {
+        self.written.end
+    }
+
+    /// The first offset that may be read.
+    #[must_use]
+    pub fn log_start(&self) -> Offset {
+        self.log_start
+    }
+
+    /// The offset up to which every transaction is decided.
+    #[must_use]
+    pub fn last_stable_offset(&self) -> Offset {
+        match self.producers.first_unstable() {
+            Some(first) => first.min(self.written.end),
+            None => self.written.end,
+        }
+    }
+
+    /// The leader epoch of the newest batch that is planned.
+    #[must_use]
+    pub fn last_epoch(&self) -> Option<LeaderEpoch> {
+        self.epochs.last()
+    }
+
+    /// Where each epoch begins.
+    #[must_use]
+    pub fn epochs(&self) -> &LeaderEpochs {
+        &self.epochs
+    }
+
+    /// Answers OffsetsForLeaderEpoch: the largest epoch not above `epoch` and where it ends; `None`
+    /// is undefined (-1, -1).
+    #[must_use]
+    pub fn end_offset_for_epoch(&self, epoch: LeaderEpoch) -> Option<(LeaderEpoch, Offset)> {
+        self.epochs.end_offset_for(epoch, self.written.end)
+    }
+
+    /// The producers and transactions that the log has seen.
+    #[must_use]
+    pub fn producers(&self) -> &Producers {
+        &self.producers
+    }
+
+    /// Bytes of all segments.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.size).sum()
+    }
+
+    /// How many segments it has.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// Whether it holds no batch at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.segments.len() == 1 && self.segments[0].size == 0
+    }
+
+    /// Bytes that the log takes on the heap besides its own size, estimated.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        let segments: usize =
+            self.segments.iter().map(|segment| segment.heap_bytes(&self.folder)).sum();
+        self.folder.as_os_str().len()
+            + segments
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.active.heap_bytes()
+            + self.epochs.heap_bytes()
+            + self.pending.capacity() * size_of::<Pending>()
+            + self.hints.spots.capacity() * size_of::<Spot>()
+    }
+}
+
+/// Where a partition's files are.
+#[must_use]
+pub fn folder_of(data: &Path, partition: &TopicPartition) -> PathBuf {
+    data.join(partition.to_string())
+}

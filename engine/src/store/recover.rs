@@ -1,0 +1,503 @@
+//! Opening a log: what is true after a clean shutdown, and what is true after a crash.
+//! Follows Kafka's `LogLoader`.
+//!
+//! Everything below the recovery point was flushed and is believed. The segment that has the
+//! recovery point and those after it are read whole: the first batch that is not whole ends the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use wire::ids::Offset;
+
+use super::checkpoint::{read_text, read_whole};
+use super::config::LogConfig;
+use super::damage::Damage;
+use super::epochs::LeaderEpochs;
+use super::index::{Entry, Index, OffsetEntry, TimeEntry};
+use super::log::{Checkpointed, Log, folder_of};
+use super::names::{EPOCHS, FileKind};
+use super::producers::Producers;
+use super::scan::{
+    CONTROL_BYTES_MAX, Headers, Scan, Step, admitted, admitted_header, misplaced, read_batch,
+};
+use super::segment::{Active, Newest, Segment, Stored};
+use super::transactions::count_of;
+use crate::ids::TopicPartition;
+use crate::io::{Disk, IoErrorKind};
+
+mod sweep;
+
+/// What opening a log found out and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Bytes of batches whose CRC was computed.
+    pub bytes_scanned: u64,
+    /// Segments that were read whole.
+    pub segments_scanned: usize,
+    /// Segments below the recovery point whose indexes were missing or broken and were made anew.
+    pub indexes_rebuilt: usize,
+    /// Files of removals and of a cleaner that did not end, which were removed or put in place.
+    pub leftovers: usize,
+    /// What the end of the log lost.
+    pub cut: Option<Cut>,
+}
+
+/// What the end of a log lost, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    pub file: PathBuf,
+    /// Where the file ends now.
+    pub position: u64,
+    /// Bytes that were cut, those of removed segments among them.
+    pub bytes: u64,
+    /// Segments that were removed.
+    pub segments: usize,
+    pub why: String,
+}
+
+/// A log that is being opened.
+struct Opening<'a> {
+    disk: &'a mut dyn Disk,
+    folder: Arc<Path>,
+    config: &'a LogConfig,
+    wall_ms: i64,
+    log_start: Offset,
+    segments: Vec<Segment>,
+    /// Whether the index files of each segment are there and have whole entries.
+    are_indexed: Vec<bool>,
+    snapshots: BTreeSet<Offset>,
+    epochs: LeaderEpochs,
+    recovery: Recovery,
+}
+
+impl Log {
+    /// Opens a log, after a clean shutdown or with recovery.
+    pub fn open(
+        disk: &mut dyn Disk,
+        data: &Path,
+        partition: &TopicPartition,
+        (checkpointed, was_clean): (Checkpointed, bool),
+        config: Arc<LogConfig>,
+        wall_ms: i64,
+    ) -> Result<(Self, Recovery), Damage> {
+        let folder: Arc<Path> = folder_of(data, partition).into();
+        let recovery = Recovery { leftovers: sweep::sweep(disk, &folder)?, ..Recovery::default() };
+        let mut opening = Opening {
+            disk,
+            folder: Arc::clone(&folder),
+            config: &config,
+            wall_ms,
+            log_start: checkpointed.log_start,
+            segments: Vec::new(),
+            are_indexed: Vec::new(),
+            snapshots: BTreeSet::new(),
+            epochs: LeaderEpochs::default(),
+            recovery,
+        };
+        opening.find_segments()?;
+        opening.read_epochs()?;
+        let ended = opening.find_end(checkpointed.recovery_point, was_clean)?;
+        let Ended { end, producers, active } = opening.start_at_log_start(ended)?;
+        let log_start = opening.log_start;
+        opening.epochs.truncate_from_end(end);
+        opening.epochs.truncate_from_start(log_start);
+        opening.remove_strays(end)?;
+        let Opening { segments, epochs, recovery, snapshots, .. } = opening;
+        let mut log = Self::assemble(partition, folder, Arc::clone(&config), segments, active, end);
+        log.log_start = log_start;
+        log.recovery_point = if was_clean { end } else { checkpointed.recovery_point.min(end) };
+        log.epochs = epochs;
+        log.producers = producers;
+        log.last_snapshot = snapshots.last().copied().unwrap_or(Offset(0));
+        log.folder_dirty = !was_clean;
+        log.write_epochs(disk)?;
+        Ok((log, recovery))
+    }
+}
+
+/// Where a log ends, and what is known there.
+struct Ended {
+    end: Offset,
+    producers: Producers,
+    active: Active,
+}
+
+impl Opening<'_> {
+    /// Lists the segments with what the lengths of their files say.
+    fn find_segments(&mut self) -> Result<(), Damage> {
+        let mut files: BTreeMap<Offset, BTreeMap<FileKind, u64>> = BTreeMap::new();
+        for entry in self.disk.list(&self.folder)? {
+            match FileKind::parse(&entry.name) {
+                Some((FileKind::Snapshot, at)) => {
+                    self.snapshots.insert(at);
+                }
+                Some((kind, base)) => {
+                    files.entry(base).or_default().insert(kind, entry.length);
+                }
+                None => {}
+            }
+        }
+        for (base, kinds) in files {
+            let Some(&size) = kinds.get(&FileKind::Log) else {
+                // Indexes of a segment that is gone.
+                for kind in kinds.keys() {
+                    self.disk.remove(&kind.path(&self.folder, base))?;
+                }
+                continue;
+            };
+            let entries = |kind, size: usize| whole_entries(kinds.get(&kind).copied(), size as u64);
+            let offsets = entries(FileKind::Index, OffsetEntry::SIZE);
+            let times = entries(FileKind::TimeIndex, TimeEntry::SIZE);
+            let aborted = kinds.get(&FileKind::TxnIndex).copied().map_or(0, count_of);
+            let stored =
+                Stored { offsets: offsets.unwrap_or(0), times: times.unwrap_or(0), aborted };
+            self.segments.push(Segment::found(base, size, stored, self.wall_ms));
+            self.are_indexed.push(offsets.is_some() && times.is_some());
+        }
+        if self.segments.is_empty() {
+            self.disk.create_dir_all(&self.folder)?;
+            self.start_empty(self.log_start)?;
+        }
+        self.log_start = self.log_start.max(self.segments[0].base);
+        Ok(())
+    }
+
+    fn start_empty(&mut self, base: Offset) -> Result<(), Damage> {
+        self.disk.write(&FileKind::Log.path(&self.folder, base), 0, &[])?;
+        self.segments.push(Segment::empty(base, self.wall_ms));
+        self.are_indexed.push(true);
+        Ok(())
+    }
+
+    /// Reads the leader epochs; where the file is of no use, from the batches.
+    fn read_epochs(&mut self) -> Result<(), Damage> {
+        let file = self.folder.join(EPOCHS);
+        let read = match read_text(self.disk, &file) {
+            Ok(Some(text)) => LeaderEpochs::parse(&text, &file),
+            Ok(None) if self.segments.iter().all(|segment| segment.size == 0) => return Ok(()),
+            Ok(None) => Err(Damage::corrupt(&file, 0, "the file is missing")),
+            Err(damage) => Err(damage),
+        };
+        if let Ok(epochs) = read {
+            self.epochs = epochs;
+            return Ok(());
+        }
+        for segment in &mut self.segments {
+            let path = segment.log_path(&self.folder);
+            let mut headers = Headers::with_chunk(&path, 0, segment.size, LONG_WALK_CHUNK);
+            // A torn end is for recovery to find; it takes the epochs along that it reads.
+            while let Ok(Some((_, header))) = headers.next(self.disk) {
+                self.epochs.assign(header.partition_leader_epoch(), header.base_offset());
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds out where the log ends, reading as much of it as is not believed.
+    fn find_end(&mut self, recovery_point: Offset, was_clean: bool) -> Result<Ended, Damage> {
+        let last = self.segments.len() - 1;
+        let mut first = self.segments.len();
+        if !was_clean {
+            let at = self.segments.partition_point(|segment| segment.base <= recovery_point);
+            first = at.saturating_sub(1);
+        }
+        self.rebuild_indexes(first)?;
+        if was_clean {
+            if let Ok(end) = self.end_of_last() {
+                let producers = self.producers_at(end, true)?;
+                let active = match self.segments[last].size {
+                    0 => Active::new(self.wall_ms),
+                    _ => Active::found(self.wall_ms),
+                };
+                return Ok(Ended { end, producers, active });
+            }
+            // It was not that clean.
+            first = last;
+        }
+        self.recover_from(first)
+    }
+
+    /// The end of the last segment, by its index and the few batches after it.
+    fn end_of_last(&mut self) -> Result<Offset, Damage> {
+        let segment = self.segments.last_mut().expect("a log has a segment");
+        let index_path = FileKind::Index.path(&self.folder, segment.base);
+        let path = segment.log_path(&self.folder);
+        let index =
+            Index::<OffsetEntry> { path: &index_path, stored: segment.stored.offsets, tail: &[] };
+        let from = index.last(self.disk)?.map_or(0, |entry| entry.position);
+        let mut headers = Headers::new(&path, u64::from(from), segment.size);
+        let mut end = segment.base;
+        while let Some((_, header)) = headers.next(self.disk)? {
+            end = header.next_offset();
+        }
+        Ok(end)
+    }
+
+    /// Makes the indexes anew of segments below `first` that lack them. Their batches were flushed:
+    /// where they are broken, the disk has lost what it promised to keep.
+    fn rebuild_indexes(&mut self, first: usize) -> Result<(), Damage> {
+        for index in 0..first {
+            if self.are_indexed[index] {
+                continue;
+            }
+            let base = self.segments[index].base;
+            let mut producers = self.producers_at(base, false)?;
+            let next = self.recover_segment(index, &mut producers, base)?;
+            if let Some((position, why)) = next.torn {
+                let path = self.segments[index].log_path(&self.folder);
+                return Err(Damage::corrupt(&path, position, why));
+            }
+            let segment = &mut self.segments[index];
+            let mut active = next.active;
+            active.seal(self.disk, &self.folder, segment)?;
+            self.recovery.indexes_rebuilt += 1;
+        }
+        Ok(())
+    }
+
+    /// Reads the segments from `first` on whole, up to the first batch that is not.
+    fn recover_from(&mut self, first: usize) -> Result<Ended, Damage> {
+        let mut next = self.segments[first].base;
+        let mut producers = self.producers_at(next, false)?;
+        for index in first..self.segments.len() {
+            let base = self.segments[index].base;
+            if index > first && !self.snapshots.contains(&base) {
+                let path = FileKind::Snapshot.path(&self.folder, base);
+                self.disk.write(&path, 0, &producers.snapshot())?;
+                self.snapshots.insert(base);
+            }
+            let read = self.recover_segment(index, &mut producers, next.max(base))?;
+            next = read.end;
+            producers.written(next);
+            let mut active = read.active;
+            if let Some((position, why)) = read.torn {
+                self.cut(index, position, why)?;
+                return Ok(Ended { end: next, producers, active });
+            }
+            if index + 1 == self.segments.len() {
+                return Ok(Ended { end: next, producers, active });
+            }
+            active.seal(self.disk, &self.folder, &mut self.segments[index])?;
+        }
+        unreachable!("a log has a segment, and the last one returns")
+    }
+
+    /// Cuts a segment where it is no longer whole and removes those after it.
+    fn cut(&mut self, index: usize, position: u64, why: String) -> Result<(), Damage> {
+        let file = FileKind::Log.path(&self.folder, self.segments[index].base);
+        let length = self.disk.length(&file)?;
+        self.disk.truncate(&file, position)?;
+        let mut bytes = length - position;
+        let removed = self.segments.split_off(index + 1);
+        for segment in &removed {
+            bytes += segment.size;
+            for path in segment.paths(&self.folder) {
+                self.disk.remove(&path)?;
+            }
+        }
+        self.recovery.cut = Some(Cut { file, position, bytes, segments: removed.len(), why });
+        Ok(())
+    }
+
+    /// Reads a segment whole and makes its indexes anew. Its size is then what was found whole.
+    fn recover_segment(
+        &mut self,
+        index: usize,
+        producers: &mut Producers,
+        next: Offset,
+    ) -> Result<Read, Damage> {
+        let segment = &mut self.segments[index];
+        let path = segment.log_path(&self.folder);
+        let length = std::mem::take(&mut segment.size);
+        segment.stored = Stored::default();
+        segment.newest = Some(Newest { timestamp: -1, offset: segment.base });
+        self.disk.remove(&FileKind::TxnIndex.path(&self.folder, segment.base))?;
+        let mut active = Active::new(self.wall_ms);
+        let mut end = next;
+        let mut scan = Scan::new(&path, 0, length);
+        let torn = loop {
+            let batch = match scan.next(self.disk)? {
+                Step::End => break None,
+                Step::Torn(why) => break Some(why),
+                Step::Batch(batch) => batch,
+            };
+            if let Err(fault) = batch.verify_crc() {
+                break Some(fault.to_string());
+            }
+            if let Some(why) = misplaced(batch.header(), segment.base, end) {
+                break Some(why);
+            }
+            let batch = admitted(&batch);
+            self.epochs.assign_if_newer(batch.leader_epoch, batch.base_offset);
+            active.append(segment, &batch, self.config.index_interval_bytes);
+            if let Some(aborted) = producers.append(&batch) {
+                active.aborted.push(aborted);
+            }
+            active.spill_if_many(self.disk, &self.folder, segment)?;
+            end = batch.last_offset.next();
+        };
+        self.recovery.bytes_scanned += segment.size;
+        self.recovery.segments_scanned += 1;
+        let torn = torn.map(|why| (segment.size, why));
+        Ok(Read { end, active, torn })
+    }
+
+    fn producers_at(&mut self, at: Offset, was_clean: bool) -> Result<Producers, Damage> {
+        let times = (self.wall_ms, self.config.producer_id_expiration_ms);
+        let range = (self.log_start, at);
+        let (folder, segments) = (Arc::clone(&self.folder), &mut self.segments);
+        Ok(load_producers(self.disk, &folder, segments, range, times, was_clean)?.producers)
+    }
+
+    /// Where the log ends below its start, somebody removed segments: what is left does not count.
+    fn start_at_log_start(&mut self, ended: Ended) -> Result<Ended, Damage> {
+        if ended.end >= self.log_start {
+            return Ok(ended);
+        }
+        let why = format!("the log ends at {} below its start {}", ended.end, self.log_start);
+        let file = FileKind::Log.path(&self.folder, self.segments[0].base);
+        let (mut bytes, segments) = (0, self.segments.len());
+        for segment in std::mem::take(&mut self.segments) {
+            bytes += segment.size;
+            for path in segment.paths(&self.folder) {
+                self.disk.remove(&path)?;
+            }
+        }
+        self.recovery.cut = Some(Cut { file, position: 0, bytes, segments, why });
+        self.start_empty(self.log_start)?;
+        self.epochs.clear();
+        for at in std::mem::take(&mut self.snapshots) {
+            self.disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
+        }
+        let active = Active::new(self.wall_ms);
+        Ok(Ended { end: self.log_start, producers: Producers::default(), active })
+    }
+
+    /// Removes snapshots that no recovery will begin with: above the end, or at no segment's base
+    /// but for the newest.
+    fn remove_strays(&mut self, end: Offset) -> Result<(), Damage> {
+        let newest = self.snapshots.iter().rfind(|&&at| at <= end).copied();
+        let bases: BTreeSet<_> = self.segments.iter().map(|segment| segment.base).collect();
+        for at in std::mem::take(&mut self.snapshots) {
+            if at <= end && (bases.contains(&at) || Some(at) == newest) {
+                self.snapshots.insert(at);
+            } else {
+                self.disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What reading a segment gave.
+struct Read {
+    end: Offset,
+    active: Active,
+    /// Where it is no longer whole, and why.
+    torn: Option<(u64, String)>,
+}
+
+/// How many entries a file has, or `None` where it is missing or the last one is not whole.
+fn whole_entries(length: Option<u64>, size: u64) -> Option<u32> {
+    length.filter(|length| length % size == 0).and_then(|length| u32::try_from(length / size).ok())
+}
+
+/// Bytes read at once where headers of a whole log are walked.
+const LONG_WALK_CHUNK: usize = 64 << 10;
+/// The largest snapshot of producers that is read: some 5 million of them.
+const SNAPSHOT_BYTES_MAX: u64 = 256 << 20;
+
+/// Producers that were read back.
+pub(super) struct Loaded {
+    pub producers: Producers,
+    /// The snapshot that they were begun with.
+    pub snapshot: Option<Offset>,
+}
+
+/// The offsets of all snapshots.
+pub(super) fn snapshot_offsets(
+    disk: &mut dyn Disk,
+    folder: &Path,
+) -> Result<BTreeSet<Offset>, Damage> {
+    let names = disk.list(folder)?;
+    let snapshots = names.iter().filter_map(|entry| FileKind::parse(&entry.name));
+    Ok(snapshots.filter(|(kind, _)| *kind == FileKind::Snapshot).map(|(_, at)| at).collect())
+}
+
+/// Reads the producers as they are at the end of a range of offsets: from the newest snapshot in it,
+/// and from the batches after that. A log that was left cleanly without any had no producers.
+pub(super) fn load_producers(
+    disk: &mut dyn Disk,
+    folder: &Path,
+    segments: &mut [Segment],
+    (start, end): (Offset, Offset),
+    (wall_ms, expiration_ms): (i64, i64),
+    was_clean: bool,
+) -> Result<Loaded, Damage> {
+    let mut loaded = Loaded { producers: Producers::default(), snapshot: None };
+    for at in snapshot_offsets(disk, folder)?.into_iter().rev().filter(|&at| at <= end) {
+        let path = FileKind::Snapshot.path(folder, at);
+        // What was there before the log start is not asked about any more.
+        let bytes = if at > start { read_whole(disk, &path, SNAPSHOT_BYTES_MAX)? } else { None };
+        let read = bytes.map(|bytes| Producers::read(&bytes, &path, wall_ms, expiration_ms));
+        if let Some(Ok(producers)) = read {
+            loaded = Loaded { producers, snapshot: Some(at) };
+            break;
+        }
+        disk.remove(&path)?;
+    }
+    if loaded.snapshot.is_none() && was_clean {
+        return Ok(loaded);
+    }
+    let from = loaded.snapshot.unwrap_or(start);
+    let first = segments.partition_point(|segment| segment.base <= from).saturating_sub(1);
+    for segment in segments[first..].iter_mut().take_while(|segment| segment.base < end) {
+        replay(disk, folder, segment, (from, end), &mut loaded.producers)?;
+    }
+    loaded.producers.written(end);
+    Ok(loaded)
+}
+
+/// Takes the batches of a segment along that lie in a range of offsets.
+fn replay(
+    disk: &mut dyn Disk,
+    folder: &Path,
+    segment: &mut Segment,
+    (from, end): (Offset, Offset),
+    producers: &mut Producers,
+) -> Result<(), Damage> {
+    if from >= end {
+        return Ok(());
+    }
+    let path = segment.log_path(folder);
+    let index_path = FileKind::Index.path(folder, segment.base);
+    let relative = segment.relative(from);
+    let index =
+        Index::<OffsetEntry> { path: &index_path, stored: segment.stored.offsets, tail: &[] };
+    let start = match index.search(disk, |entry| entry.relative <= relative, None) {
+        Ok(place) => place.below.map_or(0, |entry| entry.position),
+        // The index is one of those that are made anew.
+        Err(error) if error.kind == IoErrorKind::NotFound => 0,
+        Err(error) => return Err(error.into()),
+    };
+    let mut headers = Headers::with_chunk(&path, u64::from(start), segment.size, LONG_WALK_CHUNK);
+    while let Some((position, header)) = headers.next(disk)? {
+        if header.last_offset() < from {
+            continue;
+        }
+        if header.base_offset() >= end {
+            return Ok(());
+        }
+        let size = header.size();
+        let mut batch = admitted_header(header);
+        if batch.control.is_some() && size <= CONTROL_BYTES_MAX {
+            let bytes = read_batch(disk, &path, position, size)?;
+            if let Ok(whole) = wire::batch::Batch::read(&bytes, 0) {
+                batch = admitted(&whole);
+            }
+        }
+        producers.append(&batch);
+    }
+    Ok(())
+}
