@@ -13,4 +13,5 @@ pub mod io;
 pub mod limits;
 pub mod mirror;
 pub mod ring;
+pub mod source;
 pub mod store;
