@@ -13,5 +13,6 @@ pub mod io;
 pub mod limits;
 pub mod mirror;
 pub mod ring;
+pub mod serve;
 pub mod source;
 pub mod store;
