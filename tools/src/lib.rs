@@ -1,1 +1,5 @@
 //! What the programs share.
+
+pub mod client;
+pub mod relay;
+pub mod synthetic;
