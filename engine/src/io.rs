@@ -103,6 +103,13 @@ pub trait Io {
     /// Queues an operation. It is carried out no later than in the next turn.
     fn submit(&mut self, token: Token, op: Op);
 
+    /// Stops a stream's reading, so that its peer is slowed down by TCP. What the kernel has already
+    /// taken may still be `Received`; the stream has not ended.
+    fn pause(&mut self, connection: ConnId);
+
+    /// Goes on reading a stream that was paused.
+    fn resume(&mut self, connection: ConnId);
+
     /// Ends a connection. Operations in flight on it fail with `Closed`; closing twice is harmless.
     fn close(&mut self, connection: ConnId);
 

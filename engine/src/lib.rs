@@ -8,11 +8,16 @@
 pub mod admitted;
 pub mod catalog;
 pub mod compression;
+pub mod config;
+pub mod desk;
 pub mod ids;
 pub mod io;
 pub mod limits;
+pub mod metrics;
 pub mod mirror;
+pub mod node;
 pub mod ring;
 pub mod serve;
+pub mod shard;
 pub mod source;
 pub mod store;

@@ -48,6 +48,8 @@ pub(super) struct Kernel {
     /// `None` only while it is dropped. Boxed so that it can be leaked.
     flights: Option<Box<Slots<Flight>>>,
     queue: VecDeque<Start>,
+    /// Requests to be ended early.
+    cancels: Vec<u64>,
     /// Present where the kernel receives again and again on one request (Linux 6.0).
     provided: Option<Box<Provided>>,
     has_file_table: bool,
@@ -81,7 +83,8 @@ impl Kernel {
                     .map(Box::new)
             });
         let flights = Some(Box::new(Slots::new()));
-        Ok(Self { ring, flights, queue: VecDeque::new(), provided, has_file_table: false })
+        let (queue, cancels) = (VecDeque::new(), Vec::new());
+        Ok(Self { ring, flights, queue, cancels, provided, has_file_table: false })
     }
 
     /// Whether [`Request::ReceiveMany`] can be used.
@@ -91,8 +94,19 @@ impl Kernel {
 
     /// Queues a request; the next `enter` hands it to the kernel.
     pub(super) fn start(&mut self, request: Request, purpose: Purpose) {
+        self.start_keyed(request, purpose);
+    }
+
+    /// Queues a request under a key by which it can be cancelled.
+    pub(super) fn start_keyed(&mut self, request: Request, purpose: Purpose) -> u64 {
         let first = self.insert(request, purpose);
         self.queue.push_back(Start { first, then: None });
+        first
+    }
+
+    /// Asks for an early end of a request, which completes all the same.
+    pub(super) fn cancel(&mut self, key: u64) {
+        self.cancels.push(key);
     }
 
     /// Queues two requests of which the second starts when the first has succeeded in full, and is
@@ -116,7 +130,7 @@ impl Kernel {
     pub(super) fn enter(&mut self, wait: Wait) {
         loop {
             self.fill();
-            let all = self.queue.is_empty();
+            let all = self.queue.is_empty() && self.cancels.is_empty();
             let (submitter, mut sq, cq) = self.ring.split();
             sq.sync();
             let idle = sq.is_empty() && !sq.taskrun() && !sq.cq_overflow();
@@ -168,6 +182,13 @@ impl Kernel {
                 unsafe { sq.push(&entry.user_data(key)).expect("there is room") };
             }
             self.queue.pop_front();
+        }
+        // After what is queued, so that a request is known by the time that it is cancelled.
+        while self.queue.is_empty() && sq.len() < sq.capacity() {
+            let Some(key) = self.cancels.pop() else { return };
+            let cancel = opcode::AsyncCancel::new(key).build().user_data(NOBODY);
+            // SAFETY: the entry points to nothing. There is room.
+            unsafe { sq.push(&cancel).expect("there is room") };
         }
     }
 

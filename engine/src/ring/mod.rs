@@ -32,7 +32,7 @@ mod writer;
 use std::collections::VecDeque;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -162,6 +162,8 @@ pub struct Ring {
     disk: HostDisk,
     bell: Arc<Bell>,
     listeners: Vec<Listener>,
+    /// Listening sockets that were made elsewhere and are shared with other rings.
+    adopted: Vec<TcpListener>,
     connections: Slots<Connection>,
     files: Files,
     writer: Box<dyn Writer>,
@@ -200,6 +202,7 @@ impl Ring {
             disk: HostDisk,
             bell,
             listeners: Vec::new(),
+            adopted: Vec::new(),
             connections: Slots::new(),
             files,
             writer: writer::writer_of(options.writer),
@@ -283,6 +286,15 @@ fn files_open_max(options: &RingOptions) -> usize {
     options.files_open_max.map_or(room, |wanted| wanted.min(limit)).max(1)
 }
 
+impl Ring {
+    /// Takes a listening socket that several rings share: [`Io::listen`] on its address uses it, and
+    /// each connection is accepted by one of them. A port that was bound for all rings at once
+    /// cannot be taken by another process in between, as one with SO_REUSEPORT could.
+    pub fn adopt(&mut self, listener: TcpListener) {
+        self.adopted.push(listener);
+    }
+}
+
 impl Io for Ring {
     fn now(&self) -> Now {
         self.now
@@ -301,7 +313,12 @@ impl Io for Ring {
     }
 
     fn listen(&mut self, token: Token, address: SocketAddr) -> Result<SocketAddr, IoError> {
-        let socket = sockets::listen_on(&self.options, address);
+        let is_it = |socket: &TcpListener| socket.local_addr().is_ok_and(|at| at == address);
+        let socket = match self.adopted.iter().position(is_it) {
+            Some(index) => Ok(self.adopted.swap_remove(index)),
+            None => TcpListener::bind(address),
+        };
+        let socket = socket.and_then(|socket| sockets::listen_on(&self.options, socket));
         let bound = socket.and_then(|socket| Ok((socket.local_addr()?, socket)));
         let refused = |e| error::network(&format!("cannot listen on {address}"), &e);
         let (local, socket) = bound.map_err(refused)?;
@@ -334,6 +351,14 @@ impl Io for Ring {
             }
             Op::Flush { file } => self.work_on(file, FileOp::Flush(token)),
         }
+    }
+
+    fn pause(&mut self, connection: ConnId) {
+        self.pause_stream(connection, true);
+    }
+
+    fn resume(&mut self, connection: ConnId) {
+        self.pause_stream(connection, false);
     }
 
     fn close(&mut self, connection: ConnId) {

@@ -27,6 +27,9 @@ pub(super) struct Connection {
     /// The first one is with the kernel where `receiving` says so.
     receives: VecDeque<Receive>,
     receiving: bool,
+    /// The stream is not to be read on; its request is cancelled where it has one.
+    paused: bool,
+    stream_request: Option<u64>,
     /// The first one is under way where `sending` says so.
     pub(super) sends: VecDeque<Sending>,
     pub(super) sending: bool,
@@ -60,6 +63,8 @@ impl Connection {
             broken: false,
             receives: VecDeque::new(),
             receiving: false,
+            paused: false,
+            stream_request: None,
             sends: VecDeque::new(),
             sending: false,
         }
@@ -72,8 +77,7 @@ pub(super) struct Listener {
     pub(super) socket: TcpListener,
 }
 
-pub(super) fn listen_on(options: &RingOptions, address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = TcpListener::bind(address)?;
+pub(super) fn listen_on(options: &RingOptions, socket: TcpListener) -> io::Result<TcpListener> {
     // What a listening socket has, those that it accepts inherit.
     tune(socket.as_raw_fd(), options)?;
     Ok(socket)
@@ -187,6 +191,7 @@ impl Ring {
                     let request = Request::Receive { socket, buffer, from: 0, whole: true };
                     (request, Purpose::Receive { connection })
                 }
+                Some(Receive::Stream { .. }) if open.paused => return,
                 Some(Receive::Stream { .. }) => {
                     let request = if self.kernel.receives_many() {
                         Request::ReceiveMany { socket }
@@ -199,7 +204,9 @@ impl Ring {
             };
             open.receiving = true;
             open.in_flight += 1;
-            self.kernel.start(request, purpose);
+            let is_stream = matches!(purpose, Purpose::Stream { .. });
+            let key = self.kernel.start_keyed(request, purpose);
+            open.stream_request = is_stream.then_some(key);
         }
     }
 
@@ -257,7 +264,9 @@ impl Ring {
         let Some(open) = self.landed(connection) else { return };
         // Without a free buffer the kernel stops receiving. All buffers of this round are given
         // back before it is asked again, so it neither spins nor waits for a buffer that never comes.
-        if result > 0 || -result == libc::ENOBUFS || is_transient(result) {
+        open.stream_request = None;
+        let was_paused = -result == libc::ECANCELED;
+        if result > 0 || -result == libc::ENOBUFS || is_transient(result) || was_paused {
             open.receiving = false;
             self.rearm.push(connection);
         } else {
@@ -269,6 +278,16 @@ impl Ring {
     pub(super) fn rearm_streams(&mut self) {
         for connection in std::mem::take(&mut self.rearm) {
             self.drive_receives(connection);
+        }
+    }
+
+    /// Stops reading a stream, or goes on with it.
+    pub(super) fn pause_stream(&mut self, connection: ConnId, paused: bool) {
+        let Some(open) = self.connections.get_mut(connection.0) else { return };
+        open.paused = paused;
+        match open.stream_request {
+            Some(request) if paused => self.kernel.cancel(request),
+            _ => self.drive_receives(connection),
         }
     }
 

@@ -26,6 +26,9 @@ pub enum Checkpoint {
     LogStart,
     /// Everything below is on all replicas that are in sync.
     HighWatermark,
+    /// The leader epoch that clients were told, in place of an offset: a file of farspan's own, in
+    /// Kafka's form, that Kafka does not look at.
+    LeaderEpoch,
 }
 
 impl Checkpoint {
@@ -36,6 +39,7 @@ impl Checkpoint {
             Self::RecoveryPoint => "recovery-point-offset-checkpoint",
             Self::LogStart => "log-start-offset-checkpoint",
             Self::HighWatermark => "replication-offset-checkpoint",
+            Self::LeaderEpoch => "farspan-leader-epoch-checkpoint",
         }
     }
 

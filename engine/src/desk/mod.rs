@@ -1,0 +1,120 @@
+//! The desk: one ordinary thread for what is not the data path. It keeps the checkpoint files, finds
+//! addresses, writes down losses, and shows the metrics. No shard ever waits for it.
+
+pub mod checkpoints;
+mod http;
+pub mod losses;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use crate::ids::ShardId;
+use crate::io::Disk;
+use crate::metrics::ShardMetrics;
+use crate::shard::mail::{DeskLetter, Letter, Mailbox, Slot};
+use crate::store::identity::CleanShutdown;
+use checkpoints::Checkpoints;
+
+/// What the desk is told when it starts.
+pub struct DeskOptions {
+    pub data: Arc<Path>,
+    pub mailbox: Arc<Mailbox<DeskLetter>>,
+    /// Rung when the mailbox has letters.
+    pub bell: Arc<Notify>,
+    pub shards: Vec<Slot<Letter>>,
+    pub checkpoints: Checkpoints,
+    pub metrics: Vec<Arc<ShardMetrics>>,
+    /// Where metrics are shown; nowhere if not said.
+    pub http: Option<std::net::TcpListener>,
+}
+
+/// Runs the desk on the calling thread until every shard has stopped. Gives whether all logs were
+/// closed cleanly.
+///
+/// # Errors
+/// Where the thread cannot have a runtime or the HTTP socket cannot be used.
+pub fn run(options: DeskOptions, disk: &mut dyn Disk) -> std::io::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        let mut options = options;
+        if let Some(listener) = options.http.take() {
+            http::serve(listener, options.metrics.clone())?;
+        }
+        Ok(Desk { stopped: 0, clean: true, options }.run(disk).await)
+    })
+}
+
+struct Desk {
+    options: DeskOptions,
+    stopped: usize,
+    clean: bool,
+}
+
+impl Desk {
+    async fn run(mut self, disk: &mut dyn Disk) -> bool {
+        let (found, mut answers) = tokio::sync::mpsc::channel(64);
+        while self.stopped < self.options.shards.len() {
+            tokio::select! {
+                () = self.options.bell.notified() => {}
+                Some((shard, host, addresses)) = answers.recv() => {
+                    self.send(shard, Letter::Resolved { host, addresses });
+                }
+            }
+            while let Some(letter) = self.options.mailbox.take() {
+                self.read(letter, disk, &found);
+            }
+            let Self { options, .. } = &mut self;
+            if let Err(damage) = options.checkpoints.write(disk, &options.data) {
+                tracing::error!("a checkpoint could not be written: {damage}");
+            }
+        }
+        let clean = CleanShutdown { broker_epoch: None };
+        if self.clean
+            && let Err(damage) = clean.write(disk, &self.options.data)
+        {
+            tracing::warn!("the next start reads the ends of all logs again: {damage}");
+        }
+        self.clean
+    }
+
+    fn send(&mut self, shard: ShardId, letter: Letter) {
+        self.options.shards[usize::from(shard.0)].send(letter);
+    }
+
+    fn read(&mut self, letter: DeskLetter, disk: &mut dyn Disk, found: &Found) {
+        match letter {
+            DeskLetter::Checkpoint { partitions } => self.options.checkpoints.take(partitions),
+            DeskLetter::Loss { partition, loss, wall_clock_ms } => {
+                let record = losses::record(&partition, &loss, wall_clock_ms);
+                if let Err(error) = losses::append(disk, &self.options.data, &record) {
+                    tracing::error!("a loss could not be written down: {error}; it was {record}");
+                }
+            }
+            DeskLetter::Resolve { shard, host } => {
+                let found = found.clone();
+                tokio::spawn(async move {
+                    let addresses = addresses_of(&host).await;
+                    // Where nobody listens any more the desk has ended, and nobody asks.
+                    let _ = found.send((shard, host, addresses)).await;
+                });
+            }
+            DeskLetter::Stopped { clean, .. } => {
+                self.stopped += 1;
+                self.clean &= clean;
+            }
+        }
+    }
+}
+
+/// Where addresses go that were found.
+type Found = tokio::sync::mpsc::Sender<(ShardId, Arc<str>, Result<Vec<IpAddr>, String>)>;
+
+async fn addresses_of(host: &str) -> Result<Vec<IpAddr>, String> {
+    match tokio::net::lookup_host((host, 0)).await {
+        Ok(found) => Ok(found.map(|address: SocketAddr| address.ip()).collect()),
+        Err(error) => Err(format!("no address for {host}: {error}")),
+    }
+}

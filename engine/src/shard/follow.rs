@@ -1,0 +1,214 @@
+//! From the source's metadata to logs and mirrors: which topics are here, which partitions this
+//! shard owns, when a mirror begins and when the topic has become another one.
+
+use std::sync::Arc;
+
+use wire::ids::PartitionIndex;
+
+use crate::catalog::Topic;
+use crate::ids::{PartitionKey, TopicPartition};
+use crate::io::Io;
+use crate::mirror::{Failure, Partition};
+use crate::source::{SourceImage, SourceTopic};
+use crate::store::{Checkpointed, Damage, Log};
+
+use super::Shard;
+use super::cell::Cell;
+use super::mail::Letter;
+use super::place::owner;
+
+impl<I: Io> Shard<I> {
+    /// The metadata changed, and this shard follows it: the others are told, topics before mirrors.
+    pub(super) fn new_image(&mut self, image: Arc<SourceImage>) {
+        let topics: Vec<_> = changed(&self.image, &image)
+            .filter(|topic| !topic.partitions.is_empty())
+            .filter_map(|topic| self.grown(topic))
+            .collect();
+        for shard in 0..usize::from(self.options.shard_count) {
+            if shard == usize::from(self.options.id.0) {
+                continue;
+            }
+            let slot = &mut self.post.shards[shard];
+            if !topics.is_empty() {
+                slot.send(Letter::Topics(topics.clone()));
+            }
+            slot.send(Letter::Image(Arc::clone(&image)));
+        }
+        self.put_topics(topics);
+        self.follow_image(image);
+    }
+
+    /// The topic for the catalog, where the source has one that is new here or has grown.
+    fn grown(&self, theirs: &SourceTopic) -> Option<Arc<Topic>> {
+        let count = theirs.partitions.len();
+        let configs = match self.catalog.topic(&theirs.name) {
+            // Another topic under the same name: ours stays as it is.
+            Some(ours) if is_other(ours, theirs) => return None,
+            Some(ours) if ours.partition_count() >= count && ours.id == theirs.id => return None,
+            Some(ours) => ours.configs.clone(),
+            None => Default::default(),
+        };
+        Some(Arc::new(Topic::new(Arc::clone(&theirs.name), theirs.id, count, configs)))
+    }
+
+    /// Takes topics into the catalog and makes the logs of those partitions that this shard owns.
+    pub(super) fn put_topics(&mut self, topics: Vec<Arc<Topic>>) {
+        for topic in topics {
+            self.catalog.put(Arc::clone(&topic));
+            for index in 0..topic.partition_count() {
+                let partition = PartitionIndex(i32::try_from(index).unwrap_or(i32::MAX));
+                let name = TopicPartition { topic: Arc::clone(&topic.name), partition };
+                if owner(&name, self.options.shard_count) != self.options.id {
+                    continue;
+                }
+                match self.keys.get(&name) {
+                    Some(key) => self.cells[key.0 as usize].topic = Arc::clone(&topic),
+                    None => {
+                        if let Err(damage) = self.create_log(&name, &topic) {
+                            self.leave_out(&name, &damage);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn create_log(&mut self, name: &TopicPartition, topic: &Arc<Topic>) -> Result<(), Damage> {
+        let (data, config) = (Arc::clone(&self.options.data), &self.options.log_config);
+        let (config, wall_ms) = (Arc::clone(config), self.io.wall_clock_ms());
+        let start = wire::ids::Offset(0);
+        let log = Log::create(self.io.disk(), &data, name, topic.id, start, config, wall_ms)?;
+        self.add(name, topic, log, true);
+        Ok(())
+    }
+
+    /// Opens a log that lies in the data folder, and reads again what an unclean stop left in doubt.
+    pub(super) fn open_log(
+        &mut self,
+        name: &TopicPartition,
+        checkpointed: Checkpointed,
+    ) -> Result<(), Damage> {
+        let (data, config) = (Arc::clone(&self.options.data), &self.options.log_config);
+        let (config, wall_ms) = (Arc::clone(config), self.io.wall_clock_ms());
+        let state = (checkpointed, self.options.was_clean);
+        let (log, recovery) = Log::open(self.io.disk(), &data, name, state, config, wall_ms)?;
+        self.metrics.recovered_bytes.add(recovery.bytes_scanned);
+        if let Some(cut) = &recovery.cut {
+            self.metrics.cut_bytes.add(cut.bytes);
+            tracing::warn!(
+                "partition {name}: {} bytes cut from {} at {}: {}; the source sends them again",
+                cut.bytes,
+                cut.file.display(),
+                cut.position,
+                cut.why
+            );
+        }
+        let topic = self.catalog.topic(&name.topic).map(Arc::clone);
+        let topic = topic.expect("the catalog holds the topics of the data folder");
+        self.add(name, &topic, log, false);
+        Ok(())
+    }
+
+    fn add(&mut self, name: &TopicPartition, topic: &Arc<Topic>, log: Log, is_new: bool) {
+        let key = PartitionKey(u32::try_from(self.cells.len()).expect("fewer than 2^32"));
+        if let Some(epoch) = log.last_epoch() {
+            topic.raise_leader_epoch(name.partition, epoch);
+        }
+        self.cells.push(Cell::new(name.clone(), Arc::clone(topic), log, is_new));
+        self.keys.insert(name.clone(), key);
+        self.upkeep.touched(key);
+        self.metrics.partitions.set(self.cells.len() as u64);
+    }
+
+    /// Begins the mirrors of topics that the source has, and ends those of topics that it no longer
+    /// has or that have become others.
+    pub(super) fn follow_image(&mut self, image: Arc<SourceImage>) {
+        let before = std::mem::replace(&mut self.image, Arc::clone(&image));
+        let now = self.io.now();
+        if !self.options.link.as_ref().is_some_and(|link| link.follows_metadata) {
+            let mut effects = Vec::new();
+            if let Some(link) = &mut self.link {
+                link.image(Arc::clone(&image), now, &mut effects);
+            }
+            self.run_link(effects);
+        }
+        let topics: Vec<_> = changed(&before, &image).map(Arc::clone).collect();
+        for topic in topics {
+            self.follow_topic(&topic);
+        }
+        let gone: Vec<_> = before
+            .topics
+            .keys()
+            .filter(|name| !image.topics.contains_key(*name))
+            .filter(|name| !image.excluded.contains_key(*name))
+            .cloned()
+            .collect();
+        for name in gone {
+            self.each_partition(&name, |shard, key| {
+                shard.source_changed(key, Failure::SourceDeleted);
+            });
+        }
+    }
+
+    fn follow_topic(&mut self, theirs: &Arc<SourceTopic>) {
+        let name = Arc::clone(&theirs.name);
+        let theirs = Arc::clone(theirs);
+        self.each_partition(&name, move |shard, key| {
+            let cell = &mut shard.cells[key.0 as usize];
+            let leadership = usize::try_from(cell.name.partition.0)
+                .ok()
+                .and_then(|index| theirs.partitions.get(index));
+            if cell.is_other(theirs.id) {
+                let failure = Failure::Recreated { ours: cell.topic.id, theirs: theirs.id };
+                return shard.source_changed(key, failure);
+            }
+            let Some(leadership) = leadership else { return };
+            cell.topic.raise_leader_epoch(cell.name.partition, leadership.epoch);
+            if let Some(mirror) = &mut cell.mirror {
+                mirror.leader(leadership.epoch);
+                return;
+            }
+            let mut mirror = Partition::new(cell.position());
+            mirror.leader(leadership.epoch);
+            let mut effects = Vec::new();
+            mirror.begin(&mut effects);
+            cell.mirror = Some(mirror);
+            shard.run_mirror(key, effects);
+        });
+    }
+
+    /// The topic at the source is gone or another one: what is here stays, and takes no more.
+    fn source_changed(&mut self, key: PartitionKey, failure: Failure) {
+        let cell = &mut self.cells[key.0 as usize];
+        let position = cell.position();
+        let mirror = cell.mirror.get_or_insert_with(|| Partition::new(position));
+        let mut effects = Vec::new();
+        mirror.source_changed(failure, &mut effects);
+        self.run_mirror(key, effects);
+    }
+
+    /// Calls `act` with each partition of a topic that this shard owns.
+    fn each_partition(&mut self, topic: &Arc<str>, act: impl Fn(&mut Self, PartitionKey)) {
+        let count = self.catalog.topic(topic).map_or(0, |topic| topic.partition_count());
+        for index in 0..count {
+            let partition = PartitionIndex(i32::try_from(index).unwrap_or(i32::MAX));
+            if let Some(key) = self.key(topic, partition) {
+                act(self, key);
+            }
+        }
+    }
+}
+
+/// The topics that are not the same as before.
+fn changed<'a>(
+    before: &'a SourceImage,
+    after: &'a SourceImage,
+) -> impl Iterator<Item = &'a Arc<SourceTopic>> {
+    after.topics.values().filter(|topic| {
+        before.topics.get(&topic.name).is_none_or(|known| !Arc::ptr_eq(known, topic))
+    })
+}
+
+fn is_other(ours: &Topic, theirs: &SourceTopic) -> bool {
+    !ours.id.is_zero() && !theirs.id.is_zero() && ours.id != theirs.id
+}
