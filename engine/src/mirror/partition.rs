@@ -10,7 +10,8 @@
 //!                │ error      │  │ time (back to the beginning)
 //!                └─▶ Waiting ◀┘──┘
 //!
-//!   from anywhere: Failed, which a person ends
+//!   from anywhere: DiskFailed, until the log could be opened again
+//!                  Failed, which a person ends
 //! ```
 //!
 //! It knows neither socket nor file: it is told what came and where the log ends, and answers with
@@ -36,25 +37,35 @@ pub enum Phase {
     Mirroring,
     /// Something failed that may mend itself; it begins again at a set time.
     Waiting,
+    /// The disk refused. The log takes nothing until it was opened again, which is tried at set times.
+    DiskFailed,
     /// Something failed that a person must look at. All other partitions go on.
     Failed,
 }
 
 impl Phase {
     /// Every phase, for metrics and tests.
-    pub const ALL: [Self; 5] =
-        [Self::Locating, Self::Aligning, Self::Mirroring, Self::Waiting, Self::Failed];
+    pub const ALL: [Self; 6] = [
+        Self::Locating,
+        Self::Aligning,
+        Self::Mirroring,
+        Self::Waiting,
+        Self::DiskFailed,
+        Self::Failed,
+    ];
 
     /// The phases that may follow this one.
     #[must_use]
     pub const fn next(self) -> &'static [Self] {
         match self {
-            Self::Locating => &[Self::Locating, Self::Mirroring, Self::Waiting, Self::Failed],
-            Self::Aligning => &[Self::Mirroring, Self::Waiting, Self::Failed],
-            Self::Mirroring => &[Self::Mirroring, Self::Locating, Self::Waiting, Self::Failed],
-            Self::Waiting => {
-                &[Self::Locating, Self::Aligning, Self::Mirroring, Self::Waiting, Self::Failed]
+            Self::Locating => {
+                &[Self::Locating, Self::Mirroring, Self::Waiting, Self::DiskFailed, Self::Failed]
             }
+            Self::Aligning => &[Self::Mirroring, Self::Waiting, Self::DiskFailed, Self::Failed],
+            Self::Mirroring => {
+                &[Self::Mirroring, Self::Locating, Self::Waiting, Self::DiskFailed, Self::Failed]
+            }
+            Self::Waiting | Self::DiskFailed => &Self::ALL,
             Self::Failed => &[Self::Failed],
         }
     }
@@ -67,6 +78,7 @@ impl fmt::Display for Phase {
             Self::Aligning => "aligning",
             Self::Mirroring => "mirroring",
             Self::Waiting => "waiting",
+            Self::DiskFailed => "disk failed",
             Self::Failed => "failed",
         })
     }
@@ -138,8 +150,6 @@ pub enum Failure {
     Recreated { ours: TopicId, theirs: TopicId },
     /// The topic is gone at the source. What was mirrored stays.
     SourceDeleted,
-    /// The disk refused. The log takes nothing until it went through recovery.
-    Disk(String),
 }
 
 impl fmt::Display for Failure {
@@ -167,7 +177,6 @@ impl fmt::Display for Failure {
             Self::SourceDeleted => {
                 f.write_str("the topic was deleted at the source; what was mirrored is kept")
             }
-            Self::Disk(reason) => write!(f, "{reason}; free or mend the disk, then restart"),
         }
     }
 }
@@ -191,6 +200,11 @@ pub enum Effect {
     Loss(Loss),
     /// Ask for newer metadata.
     Refresh,
+    /// Say loudly that the disk refused, and why.
+    DiskFailed(String),
+    /// Open the log again, through recovery; answer with [`Partition::reopened`], or with
+    /// [`Partition::disk_failed`] where the disk still refuses.
+    Reopen,
     /// Say loudly that this partition has stopped.
     Failed(Failure),
 }
@@ -334,6 +348,9 @@ impl Partition {
 
     /// A Fetch answered that our last epoch ended earlier at the source (KIP-595's divergence).
     pub fn diverging(&mut self, epoch: LeaderEpoch, end: Offset, effects: &mut Vec<Effect>) {
+        if self.phase != Phase::Mirroring {
+            return;
+        }
         self.check_alignment(epoch, end, effects);
     }
 
@@ -403,6 +420,9 @@ impl Partition {
 
     /// The source refused a request for this partition.
     pub fn refused(&mut self, error: ErrorCode, now: Now, effects: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Failed | Phase::DiskFailed) {
+            return;
+        }
         if error == ErrorCode::OFFSET_OUT_OF_RANGE && self.phase == Phase::Mirroring {
             effects.push(Effect::StopFetching);
             self.enter(Phase::Locating);
@@ -415,9 +435,26 @@ impl Partition {
         self.wait(format!("the source answered {error}"), now, effects);
     }
 
-    /// The disk refused an append, or the log was found damaged.
-    pub fn disk_failed(&mut self, reason: String, effects: &mut Vec<Effect>) {
-        self.fail(Failure::Disk(reason), effects);
+    /// The disk refused something: nothing more is taken until the log was opened again, since only
+    /// recovery knows what the disk holds.
+    pub fn disk_failed(&mut self, reason: String, now: Now, effects: &mut Vec<Effect>) {
+        if self.phase == Phase::Failed {
+            return;
+        }
+        effects.push(Effect::StopFetching);
+        if self.reason.as_ref() != Some(&reason) || self.phase != Phase::DiskFailed {
+            effects.push(Effect::DiskFailed(reason.clone()));
+        }
+        self.enter(Phase::DiskFailed);
+        self.retry_later(reason, now);
+    }
+
+    /// The log was opened again and stands here.
+    pub fn reopened(&mut self, position: LogPosition, effects: &mut Vec<Effect>) {
+        if self.phase == Phase::DiskFailed {
+            self.position = position;
+            self.begin(effects);
+        }
     }
 
     /// The topic at the source is gone or another one.
@@ -427,8 +464,16 @@ impl Partition {
 
     /// Time has come: begins again where it waited for that.
     pub fn on_time(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.phase == Phase::Waiting && self.retry_at.is_some_and(|at| at <= now) {
-            self.begin(effects);
+        if self.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        match self.phase {
+            Phase::Waiting => self.begin(effects),
+            Phase::DiskFailed => {
+                self.retry_at = None;
+                effects.push(Effect::Reopen);
+            }
+            _ => {}
         }
     }
 
@@ -440,11 +485,15 @@ impl Partition {
     }
 
     fn wait(&mut self, reason: String, now: Now, effects: &mut Vec<Effect>) {
-        if self.phase == Phase::Failed {
+        if matches!(self.phase, Phase::Failed | Phase::DiskFailed) {
             return;
         }
         effects.push(Effect::StopFetching);
         self.enter(Phase::Waiting);
+        self.retry_later(reason, now);
+    }
+
+    fn retry_later(&mut self, reason: String, now: Now) {
         self.reason = Some(reason);
         let delay = RETRY_LEAST.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MOST);
         self.attempts = self.attempts.saturating_add(1);

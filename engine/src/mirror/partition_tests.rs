@@ -178,6 +178,28 @@ fn waits_longer_each_time_and_never_beyond_half_a_minute() {
     assert_eq!(delays.last(), Some(&Duration::from_secs(30)));
 }
 
+/// A full disk had to be followed by a restart of the whole process, although the operator had made
+/// room long before.
+#[test]
+fn a_log_that_the_disk_refused_is_opened_again_and_goes_on_where_it_ends() {
+    let mut partition = mirroring(log(0, 50, 3));
+    partition.admitted(&took(75, 3), Now(0), &mut Vec::new());
+    let full = || "no room".to_string();
+    let effects = effects_of(|out| partition.disk_failed(full(), Now(0), out));
+    assert_eq!(effects, [Effect::StopFetching, Effect::DiskFailed(full())]);
+    partition.refused(ErrorCode::NOT_LEADER_OR_FOLLOWER, Now(0), &mut Vec::new());
+    assert_eq!(partition.phase(), Phase::DiskFailed);
+    let at = partition.deadline().expect("a time to try again");
+    assert_eq!(effects_of(|out| partition.on_time(at, out)), [Effect::Reopen]);
+    let effects = effects_of(|out| partition.disk_failed(full(), at, out));
+    assert_eq!(effects, [Effect::StopFetching], "what was told is not told again");
+    let at = partition.deadline().expect("a time to try again");
+    partition.on_time(at, &mut Vec::new());
+    let effects = effects_of(|out| partition.reopened(log(0, 60, 3), out));
+    assert_eq!(effects, [Effect::AskEndOfEpoch(LeaderEpoch(3))]);
+    assert_eq!(partition.next(), Offset(60));
+}
+
 #[test]
 fn every_move_that_is_made_is_in_the_table() {
     for from in Phase::ALL {
@@ -185,9 +207,8 @@ fn every_move_that_is_made_is_in_the_table() {
             let legal = from.next().contains(&to);
             let expected = match (from, to) {
                 (Phase::Failed, _) => to == Phase::Failed,
-                (_, Phase::Failed | Phase::Waiting | Phase::Mirroring) | (Phase::Waiting, _) => {
-                    true
-                }
+                (Phase::Waiting | Phase::DiskFailed, _) => true,
+                (_, Phase::Failed | Phase::DiskFailed | Phase::Waiting | Phase::Mirroring) => true,
                 (Phase::Mirroring | Phase::Locating, Phase::Locating) => true,
                 _ => false,
             };

@@ -25,6 +25,8 @@ pub(super) struct Cell {
     pub mirror: Option<Partition>,
     /// What the source said of its log's ends, until both are known.
     pub located: Located,
+    /// Whether the log is to be opened again as soon as nothing is under way in it.
+    pub reopening: bool,
     /// The file that was written to last.
     pub file: Option<(Arc<Path>, FileId)>,
     /// Segments that were closed and are to be flushed once they are written.
@@ -80,6 +82,7 @@ impl Cell {
             is_new,
             mirror: None,
             located: Located::default(),
+            reopening: false,
             file: None,
             closed: VecDeque::new(),
             flushing: None,

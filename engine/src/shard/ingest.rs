@@ -11,7 +11,7 @@ use crate::io::{Buffer, Io};
 use crate::mirror::admit::{Admission, admit};
 use crate::mirror::{Effect, Phase};
 use crate::source::{EndOfEpoch, Fetched, FetchedPartition, OffsetAt, PartitionAt, Question};
-use crate::store::AppendPiece;
+use crate::store::{AppendPiece, Log};
 
 use super::Shard;
 use super::cell::Located;
@@ -113,11 +113,12 @@ impl<I: Io> Shard<I> {
     /// The disk refused something of one partition: it stops, all others go on.
     pub(super) fn disk_failed(&mut self, key: PartitionKey, reason: &str) {
         self.metrics.append_failures.add(1);
+        let now = self.io.now();
         let cell = &mut self.cells[key.0 as usize];
         cell.log.append_failed();
         let mut effects = Vec::new();
         match &mut cell.mirror {
-            Some(mirror) => mirror.disk_failed(reason.to_string(), &mut effects),
+            Some(mirror) => mirror.disk_failed(reason.to_string(), now, &mut effects),
             None => tracing::error!("partition {}: {reason}", cell.name),
         }
         self.run_mirror(key, effects);
@@ -186,6 +187,17 @@ impl<I: Io> Shard<I> {
             Effect::Failed(failure) => {
                 tracing::error!("partition {} has stopped: {failure}", cell.name);
             }
+            Effect::DiskFailed(reason) => {
+                tracing::error!(
+                    "partition {} takes nothing until its log can be opened again: {reason}; \
+                     free or mend the disk, nothing else is needed",
+                    cell.name
+                );
+            }
+            Effect::Reopen => {
+                cell.reopening = true;
+                self.reopen(key);
+            }
         }
     }
 
@@ -194,6 +206,39 @@ impl<I: Io> Shard<I> {
         let epoch = cell.topic.leader_epoch(cell.name.partition).unwrap_or(LeaderEpoch::UNKNOWN);
         if let Some(link) = &mut self.link {
             link.look_up(key, &cell.source(), epoch, question);
+        }
+    }
+
+    /// Opens a log again that the disk had refused something of, once nothing is under way in it.
+    pub(super) fn reopen(&mut self, key: PartitionKey) {
+        let cell = &mut self.cells[key.0 as usize];
+        if !cell.reopening || cell.writes > 0 || cell.flushing.is_some() {
+            return;
+        }
+        cell.reopening = false;
+        let name = cell.name.clone();
+        // What was written after the last flush is in doubt: recovery looks at all of it.
+        let state = (cell.log.checkpointed(), false);
+        let (data, config) = (Arc::clone(&self.options.data), Arc::clone(cell.log.config()));
+        let wall_ms = self.io.wall_clock_ms();
+        match Log::open(self.io.disk(), &data, &name, state, config, wall_ms) {
+            Ok((log, recovery)) => {
+                self.metrics.recovered_bytes.add(recovery.bytes_scanned);
+                tracing::info!("partition {name}: the log is open again, up to {}", log.log_end());
+                let cell = &mut self.cells[key.0 as usize];
+                cell.log = log;
+                cell.file = None;
+                cell.closed.clear();
+                let position = cell.position();
+                let mut effects = Vec::new();
+                if let Some(mirror) = &mut cell.mirror {
+                    mirror.reopened(position, &mut effects);
+                }
+                self.run_mirror(key, effects);
+                self.upkeep.touched(key);
+                self.wake_all_watchers(key);
+            }
+            Err(damage) => self.disk_failed(key, &damage.to_string()),
         }
     }
 

@@ -190,7 +190,8 @@ impl<I: Io> Shard<I> {
     fn show(&mut self) {
         let metrics = &self.metrics;
         metrics.partitions_mirroring.set(self.phase_count(Phase::Mirroring));
-        metrics.partitions_failed.set(self.phase_count(Phase::Failed) + self.left_out);
+        let failed = [Phase::Failed, Phase::DiskFailed].map(|phase| self.phase_count(phase));
+        metrics.partitions_failed.set(failed.iter().sum::<u64>() + self.left_out);
         let beginning = [Phase::Locating, Phase::Aligning, Phase::Waiting];
         metrics.partitions_waiting.set(beginning.map(|phase| self.phase_count(phase)).iter().sum());
         metrics.lag_records.set(self.sums.lag_records);

@@ -56,6 +56,7 @@ impl<I: Io> Shard<I> {
             other => unreachable!("a write answered {other:?}"),
         }
         self.located(key);
+        self.reopen(key);
     }
 
     /// Flushes what was closed, once everything before it is written; one flush at a time.
@@ -107,6 +108,8 @@ impl<I: Io> Shard<I> {
         let cell = &mut self.cells[key.0 as usize];
         let Some(Flushing { up_to, failed, .. }) = finished else { return };
         cell.flushing = None;
+        self.reopen(key);
+        let cell = &mut self.cells[key.0 as usize];
         if !failed && let Err(damage) = cell.log.flushed(self.io.disk(), up_to) {
             return self.disk_failed(key, &damage.to_string());
         }
