@@ -451,7 +451,8 @@ impl Log {
     #[must_use]
     pub fn last_stable_offset(&self) -> Offset {
         match self.producers.first_unstable() {
-            Some(first) => first.min(self.written.end),
+            // A transaction may have begun with records that were deleted since.
+            Some(first) => first.max(self.log_start).min(self.written.end),
             None => self.written.end,
         }
     }

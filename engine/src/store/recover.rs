@@ -156,7 +156,6 @@ impl Opening<'_> {
             self.are_indexed.push(offsets.is_some() && times.is_some());
         }
         if self.segments.is_empty() {
-            self.disk.create_dir_all(&self.folder)?;
             self.start_empty(self.log_start)?;
         }
         self.log_start = self.log_start.max(self.segments[0].base);
@@ -205,7 +204,7 @@ impl Opening<'_> {
         self.rebuild_indexes(first)?;
         if was_clean {
             if let Ok(end) = self.end_of_last() {
-                let producers = self.producers_at(end, true)?;
+                let producers = self.producers_at(end)?;
                 let active = match self.segments[last].size {
                     0 => Active::new(self.wall_ms),
                     _ => Active::found(self.wall_ms),
@@ -242,7 +241,7 @@ impl Opening<'_> {
                 continue;
             }
             let base = self.segments[index].base;
-            let mut producers = self.producers_at(base, false)?;
+            let mut producers = self.producers_at(base)?;
             let next = self.recover_segment(index, &mut producers, base)?;
             if let Some((position, why)) = next.torn {
                 let path = self.segments[index].log_path(&self.folder);
@@ -259,7 +258,7 @@ impl Opening<'_> {
     /// Reads the segments from `first` on whole, up to the first batch that is not.
     fn recover_from(&mut self, first: usize) -> Result<Ended, Damage> {
         let mut next = self.segments[first].base;
-        let mut producers = self.producers_at(next, false)?;
+        let mut producers = self.producers_at(next)?;
         for index in first..self.segments.len() {
             let base = self.segments[index].base;
             if index > first && !self.snapshots.contains(&base) {
@@ -343,11 +342,11 @@ impl Opening<'_> {
         Ok(Read { end, active, torn })
     }
 
-    fn producers_at(&mut self, at: Offset, was_clean: bool) -> Result<Producers, Damage> {
+    fn producers_at(&mut self, at: Offset) -> Result<Producers, Damage> {
         let times = (self.wall_ms, self.config.producer_id_expiration_ms);
         let range = (self.log_start, at);
         let (folder, segments) = (Arc::clone(&self.folder), &mut self.segments);
-        Ok(load_producers(self.disk, &folder, segments, range, times, was_clean)?.producers)
+        Ok(load_producers(self.disk, &folder, segments, range, times)?.producers)
     }
 
     /// Where the log ends below its start, somebody removed segments: what is left does not count.
@@ -425,15 +424,29 @@ pub(super) fn snapshot_offsets(
     Ok(snapshots.filter(|(kind, _)| *kind == FileKind::Snapshot).map(|(_, at)| at).collect())
 }
 
+/// Removes a snapshot, which then is not to be flushed either.
+pub(super) fn remove_snapshot(
+    disk: &mut dyn Disk,
+    folder: &Path,
+    segments: &mut [Segment],
+    at: Offset,
+) -> Result<(), Damage> {
+    disk.remove(&FileKind::Snapshot.path(folder, at))?;
+    for segment in segments.iter_mut().filter(|segment| segment.base == at) {
+        segment.snapshot_unflushed = false;
+    }
+    Ok(())
+}
+
 /// Reads the producers as they are at the end of a range of offsets: from the newest snapshot in it,
-/// and from the batches after that. A log that was left cleanly without any had no producers.
+/// and from the batches after that. Kafka takes a log that was left cleanly without a snapshot for one
+/// without producers, to open logs fast that are older than snapshots; here there are none of those.
 pub(super) fn load_producers(
     disk: &mut dyn Disk,
     folder: &Path,
     segments: &mut [Segment],
     (start, end): (Offset, Offset),
     (wall_ms, expiration_ms): (i64, i64),
-    was_clean: bool,
 ) -> Result<Loaded, Damage> {
     let mut loaded = Loaded { producers: Producers::default(), snapshot: None };
     for at in snapshot_offsets(disk, folder)?.into_iter().rev().filter(|&at| at <= end) {
@@ -445,10 +458,7 @@ pub(super) fn load_producers(
             loaded = Loaded { producers, snapshot: Some(at) };
             break;
         }
-        disk.remove(&path)?;
-    }
-    if loaded.snapshot.is_none() && was_clean {
-        return Ok(loaded);
+        remove_snapshot(disk, folder, segments, at)?;
     }
     let from = loaded.snapshot.unwrap_or(start);
     let first = segments.partition_point(|segment| segment.base <= from).saturating_sub(1);

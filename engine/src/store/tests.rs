@@ -7,7 +7,7 @@ use wire::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use super::testing::{MemoryDisk, Spec, admit};
 use super::{
-    AppendPiece, Checkpointed, Damage, DamageKind, Isolation, Log, LogConfig, ReadError, Recovery,
+    AppendPiece, Checkpointed, DamageKind, Isolation, Log, LogConfig, ReadError, Recovery,
     folder_of,
 };
 use crate::ids::TopicPartition;

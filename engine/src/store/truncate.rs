@@ -7,7 +7,7 @@ use super::index::{Entry, Index, OffsetEntry, TimeEntry};
 use super::log::{Log, Written};
 use super::names::FileKind;
 use super::producers::Producers;
-use super::recover::{load_producers, snapshot_offsets};
+use super::recover::{load_producers, remove_snapshot, snapshot_offsets};
 use super::retain::Removed;
 use super::scan::Headers;
 use super::segment::{Active, Newest, Segment, Stored};
@@ -125,7 +125,7 @@ impl Log {
             segment.newest = None;
             self.find_newest(disk, index)?;
         }
-        segment_at_most(&mut self.segments[index], wall_ms);
+        self.segments[index].modified_ms = wall_ms;
         Ok(first.min(offset))
     }
 
@@ -153,23 +153,18 @@ impl Log {
         let end = self.written.end;
         for at in snapshot_offsets(disk, &self.folder)? {
             if at > end || at <= self.log_start {
-                disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
+                remove_snapshot(disk, &self.folder, &mut self.segments, at)?;
             }
         }
         let folder = std::sync::Arc::clone(&self.folder);
         let expiration_ms = self.config.producer_id_expiration_ms;
         let range = (self.log_start, end);
         let segments = &mut self.segments;
-        let loaded =
-            load_producers(disk, &folder, segments, range, (wall_ms, expiration_ms), false)?;
+        let loaded = load_producers(disk, &folder, segments, range, (wall_ms, expiration_ms))?;
         self.producers = loaded.producers;
         self.last_snapshot = loaded.snapshot.unwrap_or(Offset(0));
         Ok(())
     }
-}
-
-fn segment_at_most(segment: &mut Segment, wall_ms: i64) {
-    segment.modified_ms = wall_ms;
 }
 
 /// Cuts the files of the indexes so that they say nothing of `offset` and what came after.

@@ -13,11 +13,15 @@ use super::super::names::{CLEANED, DELETED, FileKind, SWAP};
 use super::super::scan::Headers;
 use crate::io::Disk;
 
-/// Removes or puts in place what was left behind. Gives how many files that were.
+/// Removes or puts in place what was left behind, and makes the folder where it is missing. Gives how
+/// many files that were.
 pub(super) fn sweep(disk: &mut dyn Disk, folder: &Path) -> Result<usize, Damage> {
     let entries = match disk.list(folder) {
         Ok(entries) => entries,
-        Err(error) if error.kind == crate::io::IoErrorKind::NotFound => return Ok(0),
+        Err(error) if error.kind == crate::io::IoErrorKind::NotFound => {
+            disk.create_dir_all(folder)?;
+            return Ok(0);
+        }
         Err(error) => return Err(error.into()),
     };
     let names: Vec<_> =
