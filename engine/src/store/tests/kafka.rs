@@ -57,7 +57,8 @@ fn a_clean_folder_of_a_broker_opens_and_closes_without_a_change() {
     let golden = golden();
     let mut disk = golden.clone();
     let end = Offset(247);
-    let checkpointed = Checkpointed { recovery_point: end, high_watermark: end, ..Checkpointed::default() };
+    let checkpointed =
+        Checkpointed { recovery_point: end, high_watermark: end, ..Checkpointed::default() };
     let (mut log, recovery) = open(&mut disk, checkpointed, true, &as_the_broker());
     assert_eq!(recovery, Recovery::default());
     assert_eq!((log.log_end(), log.last_epoch()), (end, Some(LeaderEpoch(0))));
