@@ -194,8 +194,9 @@ pub enum Effect {
     StopFetching,
     /// Drop what the log holds and begin it anew at this offset.
     StartAt(Offset),
-    /// The source's log starts here: ours follows.
-    RaiseLogStart(Offset),
+    /// The source's log starts later than ours: it follows to [`Partition::start`], as far as it is
+    /// written.
+    RaiseLogStart,
     /// Write this down and say it loudly.
     Loss(Loss),
     /// Ask for newer metadata.
@@ -265,6 +266,12 @@ impl Partition {
     #[must_use]
     pub const fn next(&self) -> Offset {
         self.position.end
+    }
+
+    /// Where the source's log starts, as far as ours reaches.
+    #[must_use]
+    pub const fn start(&self) -> Offset {
+        self.position.start
     }
 
     /// Offsets that the source has and we have not; `None` before the source told its end.
@@ -414,7 +421,7 @@ impl Partition {
         self.high_watermark = high_watermark;
         if log_start > self.position.start {
             self.position.start = log_start.min(self.position.end);
-            effects.push(Effect::RaiseLogStart(self.position.start));
+            effects.push(Effect::RaiseLogStart);
         }
     }
 

@@ -135,10 +135,11 @@ fn a_source_that_ends_before_us_fails_the_partition() {
 #[test]
 fn the_log_start_follows_the_source_but_never_past_our_end() {
     let mut partition = mirroring(log(0, 50, 3));
-    let effects = effects_of(|out| partition.watermarks(Offset(90), Offset(20), out));
-    assert_eq!(effects, [Effect::RaiseLogStart(Offset(20))]);
-    let effects = effects_of(|out| partition.watermarks(Offset(90), Offset(70), out));
-    assert_eq!(effects, [Effect::RaiseLogStart(Offset(50))]);
+    for (theirs, ours) in [(20, 20), (70, 50)] {
+        let effects = effects_of(|out| partition.watermarks(Offset(90), Offset(theirs), out));
+        assert_eq!(effects, [Effect::RaiseLogStart]);
+        assert_eq!(partition.start(), Offset(ours));
+    }
     assert_eq!(effects_of(|out| partition.watermarks(Offset(90), Offset(10), out)), []);
 }
 

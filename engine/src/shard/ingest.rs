@@ -156,14 +156,7 @@ impl<I: Io> Shard<I> {
                 }
             }
             Effect::StartAt(offset) => self.start_at(key, offset),
-            Effect::RaiseLogStart(offset) => {
-                // Never beyond what is written: the next fetch tells it again.
-                let offset = offset.min(cell.log.log_end());
-                if cell.log.raise_log_start(offset).is_ok_and(|raised| raised) {
-                    self.upkeep.touched(key);
-                    self.upkeep.retain_soon(key);
-                }
-            }
+            Effect::RaiseLogStart => self.follow_log_start(key),
             Effect::Loss(loss) => {
                 tracing::error!(
                     "partition {}: offsets {} to {} are lost: the source no longer had them ({})",
@@ -206,6 +199,20 @@ impl<I: Io> Shard<I> {
         let epoch = cell.topic.leader_epoch(cell.name.partition).unwrap_or(LeaderEpoch::UNKNOWN);
         if let Some(link) = &mut self.link {
             link.look_up(key, &cell.source(), epoch, question);
+        }
+    }
+
+    /// Raises our log start to the source's, as far as the log is written: what is on its way is
+    /// looked at again when it has arrived.
+    pub(super) fn follow_log_start(&mut self, key: PartitionKey) {
+        let cell = &mut self.cells[key.0 as usize];
+        let Some(mirror) = &cell.mirror else { return };
+        let start = mirror.start().min(cell.log.log_end());
+        if start > cell.log.log_start()
+            && cell.log.raise_log_start(start).is_ok_and(|raised| raised)
+        {
+            self.upkeep.touched(key);
+            self.upkeep.retain_soon(key);
         }
     }
 

@@ -152,7 +152,11 @@ impl<I: Io> Shard<I> {
     fn retain(&mut self, key: PartitionKey, now: Now) {
         let wall_ms = self.io.wall_clock_ms();
         let cell = &mut self.cells[key.0 as usize];
-        match cell.log.retain(self.io.disk(), wall_ms) {
+        if cell.log.is_poisoned() {
+            return;
+        }
+        let trimmed = cell.log.trim(self.io.disk());
+        match trimmed.and_then(|()| cell.log.retain(self.io.disk(), wall_ms)) {
             Ok(removed) if removed.is_empty() => {}
             Ok(removed) => {
                 cell.file = None;

@@ -47,6 +47,7 @@ impl<I: Io> Shard<I> {
                 cell.log.appended(next);
                 self.metrics.appended_bytes.add(bytes);
                 self.upkeep.touched(key);
+                self.follow_log_start(key);
                 self.wake_watchers(key);
                 self.flush_closed(key);
             }
