@@ -1,2 +1,10 @@
 //! farspan, the program.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tools::command::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}

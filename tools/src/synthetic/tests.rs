@@ -240,7 +240,7 @@ fn a_fetch_waits_for_records_until_its_time_is_over() {
     assert_eq!(parked.until_ms(), 500);
     let Handled::Parked(parked) = cluster.resume(parked, 499) else { panic!("too early") };
     let Handled::Response(empty) = cluster.resume(parked.clone(), 500) else { panic!("in time") };
-    assert_eq!(Fetched::read(18, &empty).only().records, []);
+    assert!(Fetched::read(18, &empty).only().records.is_empty());
     cluster.partition("t", 0).append(&NewBatch::of(vec![Record::of(0, "new")]));
     let Handled::Response(new) = cluster.resume(parked, 10) else { panic!("records came") };
     assert_eq!(bases(&Fetched::read(18, &new).only().records), [2]);
@@ -311,7 +311,7 @@ fn a_session_tells_only_what_is_new() {
         fetch_as(cluster, ONE, 18, &next)
     };
     // The consumer has taken the first records: nothing is new.
-    assert_eq!(next(&mut cluster, 1, &[wish(0, 2)]).places(), []);
+    assert!(next(&mut cluster, 1, &[wish(0, 2)]).places().is_empty());
     cluster.partition("t", 1).append(&NewBatch::of(vec![Record::of(0, "new")]));
     let fetched = next(&mut cluster, 2, &[]);
     assert_eq!((fetched.places(), fetched.session_id), (vec![1], session_id));
@@ -329,7 +329,7 @@ fn a_session_tells_only_what_is_new() {
     let (id, name) = (full.topics[0].id, "t".to_owned());
     forget.forgotten_topics =
         vec![ForgottenTopic { name, id, partitions: vec![PartitionIndex(0)] }];
-    assert_eq!(fetch_as(&mut cluster, ONE, 18, &forget).places(), []);
+    assert!(fetch_as(&mut cluster, ONE, 18, &forget).places().is_empty());
     cluster.evict_sessions(ONE);
     assert_eq!(next(&mut cluster, 7, &[]).error, ErrorCode::FETCH_SESSION_ID_NOT_FOUND);
 }

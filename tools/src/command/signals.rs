@@ -1,0 +1,42 @@
+//! The wish to stop, as signals tell it: the first asks, the second ends the process at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+/// How a process ends that was signalled while it was already stopping (128 + SIGINT).
+pub const SECOND_SIGNAL_CODE: i32 = 130;
+
+/// Whether somebody wants the process to stop.
+#[derive(Clone, Debug, Default)]
+pub struct Stopping(Arc<AtomicBool>);
+
+impl Stopping {
+    /// Listens for SIGINT and SIGTERM.
+    ///
+    /// # Errors
+    /// Where the system refuses.
+    pub fn listen() -> io::Result<Self> {
+        let stopping = Self::default();
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag down and the second finds it up.
+            flag::register_conditional_shutdown(signal, SECOND_SIGNAL_CODE, stopping.0.clone())?;
+            flag::register(signal, stopping.0.clone())?;
+        }
+        Ok(stopping)
+    }
+
+    /// Asks to stop, as a signal does.
+    pub fn ask(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether it was asked for.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
