@@ -25,7 +25,7 @@ const IDLE_LOG_INTERVAL: Duration = Duration::from_mins(5);
 /// Where the node cannot start, fails, or cannot be closed cleanly.
 pub fn run(config: &Config) -> Result<(), Failure> {
     let terminal = Terminal::stderr();
-    terminal.take_log();
+    terminal.take_log("info");
     let stopping = Stopping::listen()
         .map_err(|error| Failure::Runtime(format!("signals cannot be listened for: {error}")))?;
     warn_of_open_door(config);

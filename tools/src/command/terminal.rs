@@ -37,11 +37,11 @@ impl Terminal {
         Self(Arc::new(Mutex::new(State { out, is_terminal, line: String::new() })))
     }
 
-    /// Sends log lines here, as far as `RUST_LOG` lets them through: by default, `info` and above.
-    /// The first call counts; later ones change nothing.
-    pub fn take_log(&self) {
+    /// Sends log lines here, as far as `RUST_LOG` lets them through, or `level` where that says
+    /// nothing. The first call counts; later ones change nothing.
+    pub fn take_log(&self, level: &str) {
         let asked = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_default();
-        let filter = if asked.is_empty() { "info" } else { &asked };
+        let filter = if asked.is_empty() { level } else { &asked };
         let subscriber = tracing_subscriber::fmt()
             .with_env_filter(EnvFilter::new(filter))
             .with_target(false)
