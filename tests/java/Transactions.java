@@ -12,10 +12,14 @@ final class Transactions {
     /** Transactions left open, by transactional id; they stay so until told or until this JVM dies. */
     private static final Map<String, KafkaProducer<byte[], byte[]>> OPEN = new HashMap<>();
 
+    /** Of the request at work: there is one at a time. */
+    private static boolean keyed = false;
+
     private Transactions() { }
 
     /**
-     * transactions TOPIC --producers P --transactions T --records-per R --abort-every K --leave-open true.
+     * transactions TOPIC --producers P --transactions T --records-per R --abort-every K --leave-open true
+     * --keyed true (every record has a key, as compacted topics want it).
      * Answers `committed N`, `aborted N` and, when one is left open, `open ID`.
      */
     static void run(String bootstrap, Arguments arguments, Consumer<String> answer) throws Exception {
@@ -29,6 +33,7 @@ final class Transactions {
         long timeoutMs = arguments.option("timeout-ms", 600_000L);
         String compression = arguments.option("compression", "none");
         String prefix = arguments.option("id", "transactions-" + topic);
+        keyed = arguments.option("keyed", false);
         Filler filler = new Filler(arguments.option("seed", 1L), arguments.option("size", 100));
         arguments.done();
 
@@ -120,6 +125,7 @@ final class Transactions {
     private static void send(KafkaProducer<byte[], byte[]> producer, String topic, int partition,
                              long sequence, Filler filler) {
         byte[] value = filler.value(partition, sequence);
-        producer.send(new ProducerRecord<>(topic, partition, Filler.key(sequence), value));
+        byte[] key = keyed && Filler.key(sequence) == null ? new byte[] {'k'} : Filler.key(sequence);
+        producer.send(new ProducerRecord<>(topic, partition, key, value));
     }
 }

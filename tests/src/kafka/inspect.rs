@@ -59,12 +59,19 @@ pub fn dump_logs(java: &Installation, partition: &Path) -> Result<Dump, String> 
 /// Kafka truncates the indexes only when a segment is rolled or a broker stops in order; for the
 /// files of a killed broker ask for [`dump_logs`] alone.
 pub fn check_partition(java: &Installation, partition: &Path) -> Result<Dump, String> {
-    let mut paths = Vec::new();
-    for ending in ["log", "index", "timeindex", "txnindex", "snapshot"] {
-        paths.extend(files(partition, ending)?);
+    check_partitions(java, &[partition.to_owned()])
+}
+
+/// As [`check_partition`], for many with two starts of a JVM.
+pub fn check_partitions(java: &Installation, partitions: &[PathBuf]) -> Result<Dump, String> {
+    let (mut paths, mut indexes) = (Vec::new(), Vec::new());
+    for partition in partitions {
+        for ending in ["log", "index", "timeindex", "txnindex", "snapshot"] {
+            paths.extend(files(partition, ending)?);
+        }
+        indexes.extend(files(partition, "index")?);
     }
     let mut all = dump(java, &paths, &["--deep-iteration"])?;
-    let indexes = files(partition, "index")?;
     if !indexes.is_empty() {
         // Also what a broker checks when it opens them.
         all.text += &dump(java, &indexes, &["--index-sanity-check"])?.text;
