@@ -1,15 +1,20 @@
-//! Clients that share no code with Java's: librdkafka through kcat and through Python.
+//! Clients that share no code with ours: librdkafka through kcat and through Python, a client that is
+//! Python throughout, and Kafka's own console consumer.
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
 use super::answers::{Isolation, PartitionDigest};
-use super::install::{once, run};
+use super::install::{Installation, once, run};
+use crate::process::tied;
 
 const CONFLUENT_KAFKA: &str = "confluent-kafka==2.16.1";
 const CONSUME: &str = include_str!("../../python/consume.py");
 
-/// A Python with confluent-kafka in a folder of its own.
+const KAFKA_PYTHON: &str = "kafka-python[crc32c,lz4,snappy,zstd]==3.0.12";
+const CONSUME_PURE: &str = include_str!("../../python/consume_pure.py");
+
+/// A Python with confluent-kafka and kafka-python in a folder of its own.
 #[derive(Clone, Debug)]
 pub struct Python {
     folder: PathBuf,
@@ -18,30 +23,75 @@ pub struct Python {
 impl Python {
     /// Installs it when it is not there yet.
     pub fn get() -> Result<Python, String> {
-        let name = format!("python-{}", CONFLUENT_KAFKA.replace("==", "-"));
+        let versions = [CONFLUENT_KAFKA, KAFKA_PYTHON].map(|p| p.rsplit('=').next().unwrap_or(""));
+        let name = format!("python-clients-{}", versions.join("-"));
         let folder = once(&name, |folder| {
             let what = "python3 -m venv (Debian: install python3-venv)";
             run(what, Command::new("python3").args(["-m", "venv"]).arg(folder))?;
             let mut pip = Command::new(folder.join("bin/python"));
             // By way of the interpreter: scripts remember where they were before the rename.
-            pip.args(["-m", "pip", "-q", "install", CONFLUENT_KAFKA]);
-            run(&format!("pip cannot install {CONFLUENT_KAFKA}"), &mut pip).map(|_| ())
+            let packages = [CONFLUENT_KAFKA, KAFKA_PYTHON];
+            pip.args(["-m", "pip", "-q", "install"]).args(packages);
+            run(&format!("pip cannot install {}", packages.join(" ")), &mut pip).map(|_| ())
         })?;
         Ok(Python { folder })
     }
 
-    /// As the Java client's digest; equal where both read the same.
+    /// As the Java client's digest, read by librdkafka; equal where both read the same.
     pub fn digest(
         &self,
         bootstrap: &str,
         topic: &str,
         isolation: Isolation,
     ) -> Result<Vec<PartitionDigest>, String> {
+        self.consume("confluent-kafka", CONSUME, [bootstrap, topic, isolation.name()])
+    }
+
+    /// The same, read by kafka-python.
+    pub fn digest_pure(
+        &self,
+        bootstrap: &str,
+        topic: &str,
+        isolation: Isolation,
+    ) -> Result<Vec<PartitionDigest>, String> {
+        self.consume("kafka-python", CONSUME_PURE, [bootstrap, topic, isolation.name()])
+    }
+
+    fn consume(
+        &self,
+        what: &str,
+        program: &str,
+        arguments: [&str; 3],
+    ) -> Result<Vec<PartitionDigest>, String> {
         let mut python = Command::new(self.folder.join("bin/python"));
-        python.args(["-c", CONSUME, bootstrap, topic, isolation.name()]);
-        let text = run("reading with confluent-kafka", &mut python)?;
+        python.args(["-c", program]).args(arguments);
+        let text = run(&format!("reading with {what}"), &mut python)?;
         text.lines().map(PartitionDigest::parse).collect()
     }
+}
+
+/// What Kafka's console consumer of this version prints of a partition, from `offset` (a number or
+/// `earliest`) on until it has printed `records`: every field that it knows to print.
+pub fn console_consumer(
+    java: &Installation,
+    bootstrap: &str,
+    (topic, partition): (&str, u32),
+    (offset, records): (&str, u64),
+    isolation: Isolation,
+) -> Result<String, String> {
+    let class = java.first_class(&[
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        "kafka.tools.ConsoleConsumer",
+    ])?;
+    let mut tool = java.tool(&class);
+    tool.args(["--bootstrap-server", bootstrap, "--topic", topic]);
+    tool.args(["--partition", &partition.to_string(), "--offset", offset]);
+    tool.args(["--max-messages", &records.to_string(), "--timeout-ms", "30000"]);
+    tool.args(["--isolation-level", isolation.name()]);
+    for field in ["offset", "timestamp", "partition", "epoch", "headers", "key"] {
+        tool.args(["--property", &format!("print.{field}=true")]);
+    }
+    run("the console consumer", &mut tool)
 }
 
 /// The command-line client of librdkafka.
@@ -73,6 +123,11 @@ impl Kcat {
             Ok(output) if output.status.success() => Ok(Kcat { program: program.into() }),
             _ => Err("kcat is missing: apt-get install kcat, or set FARSPAN_KCAT".to_owned()),
         }
+    }
+
+    /// The program, which dies with us; arguments are added by the caller.
+    pub fn command(&self) -> Command {
+        tied(&self.program)
     }
 
     /// Reads a partition from its start to its end.
