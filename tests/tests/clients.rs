@@ -103,17 +103,17 @@ fn mirrored(stage: &Stage) -> (Mirror, At) {
             mirror.await_same(&stage.cluster, topic, partition, from);
         }
     }
-    let ends = |at: &At, topic| at.offsets(topic, None, Isolation::Uncommitted).unwrap();
+    let ends = |at: &At, topic| -> Vec<(i64, i64)> {
+        let offsets = at.offsets(topic, None, Isolation::Uncommitted).unwrap();
+        offsets.iter().map(|ends| (ends.earliest, ends.latest)).collect()
+    };
     for topic in names {
+        let theirs = ends(&stage.source(), topic);
         wait_until("farspan to answer for all it has", WITHIN, || {
-            (ends(&here, topic) == ends(&stage.source(), topic)).then_some(())
+            (ends(&here, topic) == theirs).then_some(())
         })
         .unwrap_or_else(|error| {
-            panic!(
-                "{topic}: {error}: {:?}, not {:?}",
-                ends(&here, topic),
-                ends(&stage.source(), topic)
-            )
+            panic!("{topic}: {error}: {:?}, not {theirs:?}", ends(&here, topic))
         });
     }
     (mirror, here)
