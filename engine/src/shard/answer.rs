@@ -68,8 +68,8 @@ impl<I: Io> Shard<I> {
             return Ok(answer);
         }
         let isolation = isolation_of(read.isolation);
-        let limit = (read.bytes_max, true);
-        let plan = match cell.log.read(self.io.disk(), read.offset, limit, isolation) {
+        let disk = self.io.disk();
+        let plan = match cell.log.read(disk, read.offset, read.bytes_max, true, isolation) {
             Ok(plan) => plan,
             Err(ReadError::OutOfRange { .. }) => return Err(ErrorCode::OFFSET_OUT_OF_RANGE),
             Err(ReadError::Damage(damage)) => return Err(told(cell, &damage)),

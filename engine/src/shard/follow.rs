@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
-use wire::ids::PartitionIndex;
+use wire::ids::{Offset, PartitionIndex};
 
 use crate::catalog::Topic;
 use crate::ids::{PartitionKey, TopicPartition};
 use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
-use crate::store::{Checkpointed, Damage, Log};
+use crate::store::{Checkpointed, Damage, Log, Place};
 
-use super::Shard;
 use super::cell::Cell;
 use super::mail::Letter;
 use super::place::owner;
+use super::{Shard, ShardOptions};
 
 impl<I: Io> Shard<I> {
     /// The metadata changed, and this shard follows it: the others are told, topics before mirrors.
@@ -74,10 +74,10 @@ impl<I: Io> Shard<I> {
     }
 
     fn create_log(&mut self, name: &TopicPartition, topic: &Arc<Topic>) -> Result<(), Damage> {
-        let (data, config) = (Arc::clone(&self.options.data), &self.options.log_config);
-        let (config, wall_ms) = (Arc::clone(config), self.io.wall_clock_ms());
-        let start = wire::ids::Offset(0);
-        let log = Log::create(self.io.disk(), &data, name, topic.id, start, config, wall_ms)?;
+        let wall_ms = self.io.wall_clock_ms();
+        let ShardOptions { data, log_config: config, .. } = &self.options;
+        let place = Place { data, partition: name, config };
+        let log = Log::create(self.io.disk(), place, topic.id, Offset(0), wall_ms)?;
         self.add(name, topic, log, true);
         Ok(())
     }
@@ -88,10 +88,10 @@ impl<I: Io> Shard<I> {
         name: &TopicPartition,
         checkpointed: Checkpointed,
     ) -> Result<(), Damage> {
-        let (data, config) = (Arc::clone(&self.options.data), &self.options.log_config);
-        let (config, wall_ms) = (Arc::clone(config), self.io.wall_clock_ms());
-        let state = (checkpointed, self.options.was_clean);
-        let (log, recovery) = Log::open(self.io.disk(), &data, name, state, config, wall_ms)?;
+        let wall_ms = self.io.wall_clock_ms();
+        let ShardOptions { data, log_config: config, was_clean, .. } = &self.options;
+        let place = Place { data, partition: name, config };
+        let (log, recovery) = Log::open(self.io.disk(), place, checkpointed, *was_clean, wall_ms)?;
         self.metrics.recovered_bytes.add(recovery.bytes_scanned);
         if let Some(cut) = &recovery.cut {
             self.metrics.cut_bytes.add(cut.bytes);

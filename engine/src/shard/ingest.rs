@@ -11,7 +11,7 @@ use crate::io::{Buffer, Io};
 use crate::mirror::admit::{Admission, admit};
 use crate::mirror::{Effect, Phase};
 use crate::source::{EndOfEpoch, Fetched, FetchedPartition, OffsetAt, PartitionAt, Question};
-use crate::store::{AppendPiece, Log};
+use crate::store::{AppendPiece, Log, Place};
 
 use super::Shard;
 use super::cell::Located;
@@ -225,10 +225,11 @@ impl<I: Io> Shard<I> {
         cell.reopening = false;
         let name = cell.name.clone();
         // What was written after the last flush is in doubt: recovery looks at all of it.
-        let state = (cell.log.checkpointed(), false);
+        let checkpointed = cell.log.checkpointed();
         let (data, config) = (Arc::clone(&self.options.data), Arc::clone(cell.log.config()));
+        let place = Place { data: &data, partition: &name, config: &config };
         let wall_ms = self.io.wall_clock_ms();
-        match Log::open(self.io.disk(), &data, &name, state, config, wall_ms) {
+        match Log::open(self.io.disk(), place, checkpointed, false, wall_ms) {
             Ok((log, recovery)) => {
                 self.metrics.recovered_bytes.add(recovery.bytes_scanned);
                 tracing::info!("partition {name}: the log is open again, up to {}", log.log_end());

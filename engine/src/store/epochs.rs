@@ -45,10 +45,8 @@ impl LeaderEpochs {
         if epoch.0 < 0 || start.0 < 0 {
             return;
         }
-        if let Some(&(last_epoch, last_start)) = self.entries.last() {
-            if last_epoch == epoch && last_start <= start {
-                return;
-            }
+        if self.entries.last().is_some_and(|&(last, from)| last == epoch && from <= start) {
+            return;
         }
         while self.entries.pop_if(|(known, from)| *known >= epoch || *from >= start).is_some() {}
         self.entries.push((epoch, start));

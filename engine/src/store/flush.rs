@@ -120,8 +120,11 @@ impl Log {
         for file in &plan.files {
             disk.sync(file)?;
         }
-        for kind in [FileKind::Index, FileKind::TimeIndex] {
-            disk.sync(&kind.path(&self.folder, self.segments[self.segments.len() - 1].base))?;
+        let (base, aborted) = (segment.base, segment.stored.aborted);
+        for kind in [FileKind::Index, FileKind::TimeIndex, FileKind::TxnIndex] {
+            if kind != FileKind::TxnIndex || aborted > 0 {
+                disk.sync(&kind.path(&self.folder, base))?;
+            }
         }
         let end = self.written.end;
         if end > self.last_snapshot {

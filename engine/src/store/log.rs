@@ -122,6 +122,15 @@ pub struct AppendPiece {
     pub rolled: Option<Arc<Path>>,
 }
 
+/// Which log, where, and the settings it lives by.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The data folder, as in Kafka's `log.dirs`.
+    pub data: &'a Path,
+    pub partition: &'a TopicPartition,
+    pub config: &'a Arc<LogConfig>,
+}
+
 /// What the checkpoint files of the data folder say of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checkpointed {
@@ -134,14 +143,12 @@ impl Log {
     /// Makes the folder of a new log that starts at `start`.
     pub fn create(
         disk: &mut dyn Disk,
-        data: &Path,
-        partition: &TopicPartition,
+        place: Place<'_>,
         id: TopicId,
         start: Offset,
-        config: Arc<LogConfig>,
         wall_ms: i64,
     ) -> Result<Self, Damage> {
-        let folder: Arc<Path> = folder_of(data, partition).into();
+        let folder: Arc<Path> = folder_of(place.data, place.partition).into();
         disk.create_dir_all(&folder)?;
         if !disk.list(&folder)?.iter().all(|entry| FileKind::parse(&entry.name).is_none()) {
             return Err(Damage {
@@ -157,17 +164,16 @@ impl Log {
         }
         disk.write(&FileKind::Log.path(&folder, start), 0, &[])?;
         disk.sync(&folder)?;
-        disk.sync(data)?;
+        disk.sync(place.data)?;
         let segment = Segment::empty(start, wall_ms);
         let active = Active::new(wall_ms);
-        Ok(Self::assemble(partition, folder, config, vec![segment], active, start))
+        Ok(Self::assemble(place, folder, vec![segment], active, start))
     }
 
     /// A log of these segments that ends at `end`; what it knows besides is set by the caller.
     pub(super) fn assemble(
-        partition: &TopicPartition,
+        place: Place<'_>,
         folder: Arc<Path>,
-        config: Arc<LogConfig>,
         segments: Vec<Segment>,
         active: Active,
         end: Offset,
@@ -175,9 +181,9 @@ impl Log {
         let last = segments.last().expect("a log has a segment");
         let written = Written { end, base: last.base, position: last.size };
         Self {
-            partition: partition.clone(),
+            partition: place.partition.clone(),
             folder,
-            config,
+            config: Arc::clone(place.config),
             log_start: segments[0].base,
             segments,
             active,

@@ -50,7 +50,7 @@ pub use config::LogConfig;
 pub use damage::{Damage, DamageKind};
 pub use epochs::LeaderEpochs;
 pub use flush::FlushPlan;
-pub use log::{AppendPiece, Checkpointed, Log, folder_of};
+pub use log::{AppendPiece, Checkpointed, Log, Place, folder_of};
 pub use lookup::TimestampedOffset;
 pub use producers::{Producer, Producers};
 pub use read::{Isolation, ReadError, ReadPlan};

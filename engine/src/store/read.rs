@@ -72,7 +72,8 @@ impl Log {
         &mut self,
         disk: &mut dyn Disk,
         from: Offset,
-        (bytes_max, at_least_one): (u64, bool),
+        bytes_max: u64,
+        at_least_one: bool,
         isolation: Isolation,
     ) -> Result<ReadPlan, ReadError> {
         let end = self.written.end;

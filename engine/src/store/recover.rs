@@ -15,7 +15,7 @@ use super::config::LogConfig;
 use super::damage::Damage;
 use super::epochs::LeaderEpochs;
 use super::index::{Entry, Index, OffsetEntry, TimeEntry};
-use super::log::{Checkpointed, Log, folder_of};
+use super::log::{Checkpointed, Log, Place, folder_of};
 use super::names::{EPOCHS, FileKind};
 use super::producers::Producers;
 use super::scan::{
@@ -23,7 +23,6 @@ use super::scan::{
 };
 use super::segment::{Active, Newest, Segment, Stored};
 use super::transactions::count_of;
-use crate::ids::TopicPartition;
 use crate::io::{Disk, IoErrorKind};
 
 mod sweep;
@@ -75,18 +74,17 @@ impl Log {
     /// Opens a log, after a clean shutdown or with recovery.
     pub fn open(
         disk: &mut dyn Disk,
-        data: &Path,
-        partition: &TopicPartition,
-        (checkpointed, was_clean): (Checkpointed, bool),
-        config: Arc<LogConfig>,
+        place: Place<'_>,
+        checkpointed: Checkpointed,
+        was_clean: bool,
         wall_ms: i64,
     ) -> Result<(Self, Recovery), Damage> {
-        let folder: Arc<Path> = folder_of(data, partition).into();
+        let folder: Arc<Path> = folder_of(place.data, place.partition).into();
         let recovery = Recovery { leftovers: sweep::sweep(disk, &folder)?, ..Recovery::default() };
         let mut opening = Opening {
             disk,
             folder: Arc::clone(&folder),
-            config: &config,
+            config: place.config,
             wall_ms,
             log_start: checkpointed.log_start,
             segments: Vec::new(),
@@ -104,7 +102,7 @@ impl Log {
         opening.epochs.truncate_from_start(log_start);
         opening.remove_strays(end)?;
         let Opening { segments, epochs, recovery, snapshots, .. } = opening;
-        let mut log = Self::assemble(partition, folder, Arc::clone(&config), segments, active, end);
+        let mut log = Self::assemble(place, folder, segments, active, end);
         log.log_start = log_start;
         log.recovery_point = if was_clean { end } else { checkpointed.recovery_point.min(end) };
         log.epochs = epochs;

@@ -15,6 +15,9 @@ use super::transactions::AbortedTransaction;
 use crate::admitted::AdmittedBatch;
 use crate::io::Disk;
 
+/// Kafka counts positions in 31 bits.
+const SEGMENT_BYTES_MAX: u32 = i32::MAX.cast_unsigned();
+
 /// The newest timestamp of a segment and the last offset of the first batch that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Newest {
@@ -196,7 +199,7 @@ impl Active {
             Some(first) if first >= 0 => batch.max_timestamp.saturating_sub(first),
             _ => wall_ms.saturating_sub(self.created_ms),
         };
-        size_after > u64::from(config.segment_bytes)
+        size_after > u64::from(config.segment_bytes.min(SEGMENT_BYTES_MAX))
             || waited_ms > config.segment_ms
             || self.is_full(segment, config)
             || !fits(segment, batch.last_offset)

@@ -7,7 +7,7 @@ use wire::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use super::testing::{MemoryDisk, Spec, admit};
 use super::{
-    AppendPiece, Checkpointed, DamageKind, Isolation, Log, LogConfig, ReadError, Recovery,
+    AppendPiece, Checkpointed, DamageKind, Isolation, Log, LogConfig, Place, ReadError, Recovery,
     folder_of,
 };
 use crate::ids::TopicPartition;
@@ -15,6 +15,7 @@ use crate::io::Disk;
 
 mod crash;
 mod kafka;
+mod measure;
 mod model;
 mod pieces;
 
@@ -42,9 +43,8 @@ fn small() -> Arc<LogConfig> {
 }
 
 fn create(disk: &mut dyn Disk, start: i64, config: &Arc<LogConfig>) -> Log {
-    let id = TopicId([3; 16]);
-    Log::create(disk, data(), &partition(), id, Offset(start), Arc::clone(config), 0)
-        .expect("a new folder")
+    let place = Place { data: data(), partition: &partition(), config };
+    Log::create(disk, place, TopicId([3; 16]), Offset(start), 0).expect("a new folder")
 }
 
 fn open(
@@ -53,8 +53,8 @@ fn open(
     was_clean: bool,
     config: &Arc<LogConfig>,
 ) -> (Log, Recovery) {
-    let how = (checkpointed, was_clean);
-    Log::open(disk, data(), &partition(), how, Arc::clone(config), 0).expect("a sound log")
+    let place = Place { data: data(), partition: &partition(), config };
+    Log::open(disk, place, checkpointed, was_clean, 0).expect("a sound log")
 }
 
 /// Does what the shard does: plans, writes, reports.
@@ -72,7 +72,7 @@ fn read_all(disk: &mut dyn Disk, log: &mut Log, mut from: Offset, bytes_max: u64
     let mut all = Vec::new();
     loop {
         let plan = log
-            .read(disk, from, (bytes_max, true), Isolation::ReadUncommitted)
+            .read(disk, from, bytes_max, true, Isolation::ReadUncommitted)
             .expect("an offset of the log");
         if plan.length == 0 {
             return all;

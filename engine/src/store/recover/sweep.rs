@@ -75,10 +75,8 @@ fn put_in_place(
         }
     }
     for name in names {
-        if let Some((_, base)) = FileKind::parse(name) {
-            if base >= from && base < until {
-                disk.remove(&folder.join(name))?;
-            }
+        if FileKind::parse(name).is_some_and(|(_, base)| (from..until).contains(&base)) {
+            disk.remove(&folder.join(name))?;
         }
     }
     for name in swaps {

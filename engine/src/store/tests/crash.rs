@@ -209,8 +209,8 @@ fn a_flushed_batch_that_changed_is_damage_and_not_cut_away() {
     let file = segments(&disk)[1].0.clone();
     disk.files.remove(&file.with_extension("index"));
     disk.files.get_mut(&file).expect("there")[100] ^= 1;
-    let how = (checkpointed, true);
-    let damage = Log::open(&mut disk, data(), &partition(), how, small(), 0).expect_err("broken");
+    let place = Place { data: data(), partition: &partition(), config: &small() };
+    let damage = Log::open(&mut disk, place, checkpointed, true, 0).expect_err("broken");
     assert_eq!((damage.kind, damage.file.as_path()), (DamageKind::Corrupt, file.as_path()));
 }
 

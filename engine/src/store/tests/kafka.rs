@@ -131,10 +131,9 @@ fn leaves_a_log_for_kafkas_tools() {
     let data = PathBuf::from(folder);
     let mut disk = FileDisk;
     let config = Arc::new(LogConfig { segment_bytes: 100_000, ..LogConfig::default() });
+    let place = Place { data: &data, partition: &partition(), config: &config };
     let id = TopicId([3; 16]);
-    let partition = partition();
-    let mut log = Log::create(&mut disk, &data, &partition, id, Offset(0), Arc::clone(&config), 0)
-        .expect("a new folder");
+    let mut log = Log::create(&mut disk, place, id, Offset(0), 0).expect("a new folder");
     let mut dice = model::Dice::new(1);
     let mut model = model::Model::default();
     for _ in 0..3_000 {

@@ -87,7 +87,7 @@ fn offsets_never_go_backwards_and_a_refusal_changes_nothing() {
     }
     append(&mut disk, &mut log, &batch(700, 5));
     assert_eq!(log.log_end(), Offset(705));
-    let plan = log.read(&mut disk, Offset(300), (1, true), Isolation::ReadUncommitted);
+    let plan = log.read(&mut disk, Offset(300), 1, true, Isolation::ReadUncommitted);
     assert_eq!(plan.map(|plan| plan.position), Ok(batch(0, 5).len() as u64));
 }
 
@@ -101,7 +101,7 @@ fn a_log_start_inside_the_first_batch_names_the_segment_after_the_batch() {
     assert_eq!((log.log_start(), log.log_end()), (Offset(103), Offset(110)));
     assert!(log.log_start_is_inside());
     let read = |log: &mut Log, disk: &mut MemoryDisk, at| {
-        log.read(disk, Offset(at), (1 << 20, true), Isolation::ReadUncommitted)
+        log.read(disk, Offset(at), 1 << 20, true, Isolation::ReadUncommitted)
     };
     assert_eq!(read(&mut log, &mut disk, 103).map(|plan| plan.length), Ok(bytes.len() as u64));
     let out = ReadError::OutOfRange { start: Offset(103), end: Offset(110) };
@@ -172,13 +172,13 @@ fn a_reader_of_committed_records_stops_at_the_first_open_transaction() {
     assert_eq!(log.last_stable_offset(), Offset(5));
     append(&mut disk, &mut log, &bytes[head.len()..]);
     assert_eq!(log.last_stable_offset(), Offset(15));
-    let plan = log.read(&mut disk, Offset(2), (1 << 20, true), Isolation::ReadCommitted);
+    let plan = log.read(&mut disk, Offset(2), 1 << 20, true, Isolation::ReadCommitted);
     let plan = plan.expect("in range");
     assert_eq!(plan.length as usize, head.len() + batch(10, 5).len());
     let aborted = log.aborted_transactions(&mut disk, Offset(2), &plan).expect("memory");
     assert_eq!(aborted.len(), 1);
     assert_eq!((aborted[0].producer_id.0, aborted[0].first_offset), (1, Offset(5)));
-    let plan = log.read(&mut disk, Offset(15), (1 << 20, true), Isolation::ReadCommitted);
+    let plan = log.read(&mut disk, Offset(15), 1 << 20, true, Isolation::ReadCommitted);
     assert_eq!(plan.expect("in range").length, 0);
     append(&mut disk, &mut log, &end(21, 2, false));
     assert_eq!(log.last_stable_offset(), Offset(22));
@@ -191,7 +191,7 @@ fn a_reader_at_the_end_reads_no_disk_to_find_its_place() {
     for first in 0..200 {
         append(&mut disk, &mut log, &batch(first, 1));
         let reads = disk.reads;
-        let plan = log.read(&mut disk, Offset(first), (1 << 20, true), Isolation::ReadUncommitted);
+        let plan = log.read(&mut disk, Offset(first), 1 << 20, true, Isolation::ReadUncommitted);
         assert_eq!(plan.expect("in range").length as usize, batch(first, 1).len());
         assert_eq!(disk.reads, reads);
     }
@@ -207,7 +207,7 @@ fn a_read_is_one_small_look_at_the_log() {
     }
     let reads = disk.reads;
     for from in 0..2_000 {
-        let plan = log.read(&mut disk, Offset(from * 3), (100, true), Isolation::ReadUncommitted);
+        let plan = log.read(&mut disk, Offset(from * 3), 100, true, Isolation::ReadUncommitted);
         assert!(plan.expect("in range").length > 0);
     }
     assert!(disk.reads - reads < 2_200, "{} reads", disk.reads - reads);
@@ -252,7 +252,7 @@ fn where_all_is_old_the_log_is_empty_and_goes_on_at_its_end() {
     assert_eq!(removed.len(), 1);
     assert_eq!((log.log_start(), log.log_end(), log.size()), (Offset(5), Offset(5), 0));
     assert_eq!(log.retain(&mut disk, 10_000_000).expect("memory"), []);
-    let plan = log.read(&mut disk, Offset(5), (1, true), Isolation::ReadUncommitted);
+    let plan = log.read(&mut disk, Offset(5), 1, true, Isolation::ReadUncommitted);
     assert_eq!(plan.expect("in range").length, 0);
     append(&mut disk, &mut log, &batch(5, 5));
     assert_eq!(read_all(&mut disk, &mut log, Offset(5), 1 << 20), batch(5, 5));
