@@ -6,7 +6,8 @@
 //!
 //! | file           | what it decides                                                           |
 //! |----------------|---------------------------------------------------------------------------|
-//! | `log`          | a partition's log: ends, appends, rolling                                 |
+//! | `log`          | a partition's log: its parts, its ends                                    |
+//! | `append`       | where the next batches go, when a segment is closed                       |
 //! | `read`         | from which place in which file an offset is served                        |
 //! | `lookup`       | offsets by time                                                           |
 //! | `recover`      | what is true after a crash                                                |
@@ -23,6 +24,7 @@
 //! | `scan`         | walking the batches of a file                                             |
 //! | `names`        | names of files                                                            |
 
+mod append;
 pub mod checkpoint;
 mod config;
 mod damage;
@@ -46,11 +48,12 @@ mod tests;
 mod transactions;
 mod truncate;
 
+pub use append::AppendPiece;
 pub use config::LogConfig;
 pub use damage::{Damage, DamageKind};
 pub use epochs::LeaderEpochs;
 pub use flush::FlushPlan;
-pub use log::{AppendPiece, Checkpointed, Log, Place, folder_of};
+pub use log::{Checkpointed, Log, Place, folder_of};
 pub use lookup::TimestampedOffset;
 pub use producers::{Producer, Producers};
 pub use read::{Isolation, ReadError, ReadPlan};
