@@ -17,8 +17,9 @@ use super::segment::{Active, Segment};
 use crate::ids::TopicPartition;
 use crate::io::Disk;
 
-/// A partition's log. It holds no file open and reads nothing that it was not asked for: idle, it is
-/// a few hundred bytes ([`Log::heap_bytes`] counts them; see the test at the foot of the file).
+/// A partition's log. It holds no file open and reads nothing that it was not asked for. Idle, with
+/// two producers, it takes 1.5 KB: 504 bytes of its own, 200 for folder, segment and epoch, 700 for
+/// the map of producers (measured as resident memory over 100,000 logs, in `tests/measure.rs`).
 ///
 /// Two ends: up to `planned_end` appends are planned, up to `log_end` the shard has written them.
 /// Readers see what is written. A write that failed poisons the log: what the disk holds is then

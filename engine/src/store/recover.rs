@@ -110,6 +110,7 @@ impl Log {
         log.producers = producers;
         log.last_snapshot = snapshots.last().copied().unwrap_or(Offset(0));
         log.folder_dirty = !was_clean;
+        log.segments.shrink_to_fit();
         log.write_epochs(disk)?;
         Ok((log, recovery))
     }
