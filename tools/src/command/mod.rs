@@ -41,8 +41,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Mirror(mirror::Arguments),
-    Serve(serve::Arguments),
+    Mirror(Box<mirror::Arguments>),
+    Serve(Box<serve::Arguments>),
     Dump(dump::Arguments),
     Demo(demo::Arguments),
 }
@@ -89,8 +89,8 @@ impl Cli {
     #[must_use]
     pub fn run(self) -> ExitCode {
         let result = match self.command {
-            Command::Mirror(arguments) => mirror::run(arguments),
-            Command::Serve(arguments) => serve::run(arguments),
+            Command::Mirror(arguments) => mirror::run(*arguments),
+            Command::Serve(arguments) => serve::run(*arguments),
             Command::Dump(arguments) => dump::run(&arguments),
             Command::Demo(arguments) => demo::run(&arguments),
         };

@@ -221,17 +221,13 @@ impl<E: Entry> Index<E> {
 /// The bytes without the room for later entries. That is zeros, which no entry but the very first
 /// could be.
 fn used<E: Entry>(bytes: &[u8]) -> &[u8] {
-    let is_zero = |&byte: &u8| byte == 0;
-    match bytes.iter().rposition(|byte| !is_zero(byte)) {
-        _ if !E::HAS_ROOM => bytes,
-        Some(last) => {
-            let end = (last / E::SIZE + 1) * E::SIZE;
-            let all_zero_after = bytes.len() - last > E::SIZE;
-            if all_zero_after { &bytes[..end.min(bytes.len())] } else { bytes }
-        }
-        None if bytes.len() > E::SIZE => &[],
-        None => bytes,
+    if !E::HAS_ROOM || bytes.len() <= E::SIZE {
+        return bytes;
     }
+    let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let entries_end = end.next_multiple_of(E::SIZE);
+    // Less than an entry behind the last one is no room, but a fault.
+    if bytes.len() >= entries_end + E::SIZE { &bytes[..entries_end] } else { bytes }
 }
 
 impl Index<OffsetEntry> {

@@ -57,7 +57,7 @@ pub(super) fn files_of(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Shows and checks a partition; gives the offset after its last batch.
+/// Shows and checks a partition; gives the offset that its next record gets, where that is known.
 pub(super) fn dump(
     folder: &Path,
     depth: Depth,
@@ -95,8 +95,8 @@ pub(super) fn dump(
     if let Some(epochs) = epochs {
         epochs.finish(report)?;
     }
-    let first = segments.keys().next().copied();
-    Ok(reached.next.max(segments.keys().last().copied()).or(first))
+    // A segment that is still empty begins where the log ends.
+    Ok(reached.next.max(segments.keys().last().copied()))
 }
 
 /// The place of a kind of file in its segment.
