@@ -20,13 +20,17 @@ pub(super) fn dump(path: &Path, records: bool, report: &mut Report<'_>) -> io::R
     if path.is_file() {
         return told(path, report, |report| file(path, depth, report));
     }
-    let is_partition = partition::files_of(path).is_ok_and(|files| {
-        files.iter().any(|file| matches!(partition::kind(file), Some(Kind::Log | Kind::TopicId)))
-    });
-    if is_partition {
+    if is_partition(path) {
         return told(path, report, |report| partition::dump(path, depth, report).map(drop));
     }
     told(path, report, |report| data_folder(path, depth, report))
+}
+
+/// Whether a folder has a log in it.
+fn is_partition(folder: &Path) -> bool {
+    partition::files_of(folder).is_ok_and(|files| {
+        files.iter().any(|file| matches!(partition::kind(file), Some(Kind::Log | Kind::TopicId)))
+    })
 }
 
 /// Tells as a fault what the disk refuses; errors of what is written to go on.
@@ -82,7 +86,7 @@ fn data_folder(path: &Path, depth: Depth, report: &mut Report<'_>) -> io::Result
     // Values of this one are epochs.
     checkpoints.retain(|file, _| !name(file).is_some_and(|name| name.contains("epoch")));
     let mut ends: BTreeMap<TopicPartition, i64> = BTreeMap::new();
-    for folder in entries.iter().filter(|entry| entry.is_dir()) {
+    for folder in entries.iter().filter(|entry| is_partition(entry)) {
         let Some(partition) = partition_of(folder) else { continue };
         told(folder, report, |report| {
             let end = partition::dump(folder, depth, report)?;

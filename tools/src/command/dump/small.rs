@@ -143,7 +143,9 @@ impl Epochs {
         }
         let base: Offset = batch.base_offset();
         let said = self.epochs.at(base);
-        if said != Some(own) {
+        // What lies below the log's start is forgotten there before it is deleted here.
+        let is_forgotten = said.is_none() && self.epochs.first().is_some();
+        if said != Some(own) && !is_forgotten {
             let said = said.map_or("no epoch".into(), |epoch| format!("epoch {epoch}"));
             let what = format!(
                 "says {said} for offset {base}, where {} has a batch of epoch {own} at position \

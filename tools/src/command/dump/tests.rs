@@ -244,10 +244,19 @@ fn epochs_that_contradict_the_log_or_themselves_are_found() {
     let faults = partition.faults();
     assert_eq!(faults.len(), 1, "{faults:?}");
     assert!(faults[0].starts_with("FAULT leader-epoch-checkpoint, offset 108: says epoch 1"));
+    partition.write_as("leader-epoch-checkpoint", b"0\n0\n");
+    assert!(partition.faults()[0].contains("says no epoch for offset 100"));
     partition.write_as("leader-epoch-checkpoint", b"0\n2\n2 100\n1 108\n");
     assert!(partition.faults()[0].ends_with("epochs or offsets in it do not rise"));
     partition.write_as("leader-epoch-checkpoint", b"0\n2\n1 x\n2 110\n");
     assert!(partition.faults()[0].contains("line 3 \"1 x\": \"x\" is not a number"));
+}
+
+#[test]
+fn epochs_below_the_log_s_start_may_be_forgotten() {
+    let partition = Partition::new();
+    partition.write_as("leader-epoch-checkpoint", b"0\n2\n1 103\n2 108\n");
+    assert_eq!(partition.faults(), [""; 0]);
 }
 
 #[test]
