@@ -31,6 +31,11 @@ pub struct Mirror {
 impl Mirror {
     /// Starts a node on an empty folder that mirrors the topics that match one of `topics`.
     pub fn start(cluster: &Cluster, topics: &[&str]) -> Mirror {
+        Mirror::start_with(cluster, topics, |_| {})
+    }
+
+    /// As [`Mirror::start`], with a configuration that `set` has changed.
+    pub fn start_with(cluster: &Cluster, topics: &[&str], set: impl FnOnce(&mut Config)) -> Mirror {
         let data = tempfile::tempdir().expect("a temporary folder");
         let mut config = Config::new(data.path().to_owned());
         config.listen = ([127, 0, 0, 1], 0).into();
@@ -44,6 +49,7 @@ impl Mirror {
             metadata_max_age: Duration::from_secs(1),
             ..LinkOptions::default()
         });
+        set(&mut config);
         let mut mirror = Mirror { config, node: None, data };
         mirror.resume();
         mirror
