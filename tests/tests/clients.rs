@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tests::kafka::clients::console_consumer;
 use tests::kafka::install::run;
@@ -88,7 +88,11 @@ fn fill(stage: &Stage) {
     }
     let options = [("--transactions", "6"), ("--leave-open", "true"), ("--compression", "lz4")];
     source.transactions("transactions", &options).unwrap();
-    source.produce("trimmed", &[("--records", "2000"), ("--linger-ms", "50")]).unwrap();
+    // Rising timestamps: Kafka may answer the question for the highest one with an offset that lies
+    // before its log start, from a batch that the mirror never got.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis().to_string();
+    let options = [("--records", "2000"), ("--linger-ms", "50"), ("--timestamp-first", &now)];
+    source.produce("trimmed", &options).unwrap();
     assert_eq!(source.delete_records("trimmed", 0, 1234).unwrap(), 1234);
 }
 
