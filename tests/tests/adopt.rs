@@ -32,8 +32,7 @@ fn a_stock_broker_serves_what_farspan_wrote_and_finds_nothing_to_mend() {
     let mends: Vec<&str> =
         of_logs.filter(|line| complaints.iter().any(|word| line.contains(word))).collect();
     assert_eq!(mends, Vec::<&str>::new());
-    let errors: Vec<&str> = told.lines().filter(|line| line.contains("ERROR")).collect();
-    assert_eq!(errors, Vec::<&str>::new());
+    assert_eq!(errors_of_logs(&told), Vec::<&str>::new());
 }
 
 #[test]
@@ -41,8 +40,15 @@ fn a_stock_broker_recovers_what_a_farspan_left_that_was_not_stopped() {
     let told = adopt(Mirror::die);
     // The index of the active segment is made when it is closed; Kafka makes it anew.
     let is_known = |line: &&str| line.contains("Could not find offset index file");
-    let errors = told.lines().filter(|line| line.contains("ERROR") || line.contains("orrupt"));
-    assert_eq!(errors.filter(|line| !is_known(line)).collect::<Vec<_>>(), Vec::<&str>::new());
+    let errors = errors_of_logs(&told).into_iter().filter(|line| !is_known(line));
+    assert_eq!(errors.collect::<Vec<_>>(), Vec::<&str>::new());
+}
+
+/// What a broker says is wrong with its logs. What a controller says while it starts on a busy
+/// machine is not about them.
+fn errors_of_logs(told: &str) -> Vec<&str> {
+    let is_error = |line: &&str| line.contains("ERROR") || line.contains("orrupt");
+    told.lines().filter(is_error).filter(|line| !line.contains("ControllerApis")).collect()
 }
 
 /// Mirrors a broker, ends the mirror, starts the broker on the mirror's folders and compares; what

@@ -439,7 +439,6 @@ fn a_topic_deleted_at_the_source_fails_by_name_and_is_served_on(stage: &Stage) {
 /// Nobody mirrors the partition, and no number says so: who starts a node on a folder with a topic
 /// that the source has lost must be told as loudly as who saw it go.
 #[test]
-#[ignore = "only topics that the node saw at the source before are noticed to be gone"]
 fn a_topic_that_was_deleted_while_the_mirror_was_down_fails_by_name() {
     let stage = stage("4.4.0");
     let source = stage.source();

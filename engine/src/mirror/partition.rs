@@ -231,6 +231,8 @@ pub struct Partition {
     /// Where a jump of the source's log start began, until the first batch after it tells its kind.
     jump: Option<(Offset, Offset)>,
     reason: Option<String>,
+    /// The source has no such topic. It may come back as the one that it was.
+    source_is_gone: bool,
 }
 
 impl Partition {
@@ -247,6 +249,7 @@ impl Partition {
             refusals: 0,
             jump: None,
             reason: None,
+            source_is_gone: false,
         }
     }
 
@@ -260,6 +263,12 @@ impl Partition {
     #[must_use]
     pub fn reason(&self) -> Option<&str> {
         self.reason.as_deref()
+    }
+
+    /// Whether it failed because the source has no such topic.
+    #[must_use]
+    pub const fn source_is_gone(&self) -> bool {
+        self.source_is_gone
     }
 
     /// The offset that it takes next.
@@ -513,6 +522,7 @@ impl Partition {
         }
         self.settle_jump(LossReason::LogStartMoved, effects);
         self.enter(Phase::Failed);
+        self.source_is_gone = failure == Failure::SourceDeleted;
         self.retry_at = None;
         self.reason = Some(failure.to_string());
         effects.push(Effect::StopFetching);

@@ -136,18 +136,24 @@ impl<I: Io> Shard<I> {
         for topic in topics {
             self.follow_topic(&topic);
         }
-        let gone: Vec<_> = before
-            .topics
-            .keys()
-            .filter(|name| !image.topics.contains_key(*name))
-            .filter(|name| !image.excluded.contains_key(*name))
-            .cloned()
-            .collect();
+        let mut gone: Vec<_> = before.topics.keys().cloned().collect();
+        if before.brokers.is_empty() {
+            // The first listing: what was mirrored before this process began may be gone meanwhile.
+            gone.extend(self.mirrored_before());
+        }
+        gone.retain(|name| !image.topics.contains_key(name) && !image.excluded.contains_key(name));
         for name in gone {
             self.each_partition(&name, |shard, key| {
                 shard.source_changed(key, Failure::SourceDeleted);
             });
         }
+    }
+
+    /// Topics that are here, and that the operator wants mirrored.
+    fn mirrored_before(&self) -> Vec<Arc<str>> {
+        let Some(link) = &self.options.link else { return Vec::new() };
+        let names = self.catalog.topics().map(|topic| &topic.name);
+        names.filter(|name| link.topics.check(name, false).is_ok()).cloned().collect()
     }
 
     fn follow_topic(&mut self, theirs: &Arc<SourceTopic>) {
@@ -164,7 +170,9 @@ impl<I: Io> Shard<I> {
             }
             let Some(leadership) = leadership else { return };
             cell.topic.raise_leader_epoch(cell.name.partition, leadership.epoch);
-            if let Some(mirror) = &mut cell.mirror {
+            if let Some(mirror) = &mut cell.mirror
+                && !mirror.source_is_gone()
+            {
                 mirror.leader(leadership.epoch);
                 return;
             }
