@@ -233,10 +233,12 @@ impl Producers {
             if is_expired(&producer, wall_ms, expiration_ms) {
                 continue;
             }
-            if let Some(first) = producer.transaction {
-                producers.open.insert(first, id);
+            // Twice, one of them would stay open for ever and hold the last stable offset.
+            let known = producer.transaction.and_then(|first| producers.open.insert(first, id));
+            if known.is_some() || producers.producers.insert(id, producer).is_some() {
+                let wrong = format!("producer {id} or its transaction stands here twice");
+                return Err(damage(HEAD_SIZE, wrong));
             }
-            producers.producers.insert(id, producer);
         }
         reader.finish().map_err(wire)?;
         Ok(producers)
@@ -317,6 +319,21 @@ mod tests {
             assert!(read(&broken).is_err(), "byte {at}");
             assert!(read(&bytes[..at]).is_err(), "cut at {at}");
         }
+    }
+
+    /// A producer that stood in a snapshot twice, first with a transaction and then without, kept the
+    /// last stable offset at the transaction for ever. Found by the fuzzer.
+    #[test]
+    fn a_snapshot_that_names_a_producer_twice_is_damaged() {
+        let mut producers = Producers::default();
+        producers.append(&data(0, 4).by(7, 1, 0).transactional());
+        let once = producers.snapshot();
+        let entry = &once[HEAD_SIZE + 4..];
+        let body = [&2_i32.to_be_bytes()[..], entry, entry].concat();
+        let crc = crc32c(&body).to_be_bytes();
+        let twice = [&VERSION.to_be_bytes()[..], &crc, &body].concat();
+        let damage = Producers::read(&twice, Path::new("s"), 0, DAY_MS).expect_err("it is refused");
+        assert!(damage.wrong.contains("producer 7"), "{}", damage.wrong);
     }
 
     #[test]
