@@ -251,10 +251,12 @@ fn a_node_that_ran_out_of_descriptors_takes_clients_again_when_some_have_left() 
     let mut farspan = farspan.expect("farspan");
     assert!(is_served(&farspan, &mut random));
     let pid = farspan.pid().expect("it runs");
-    let crowd: Vec<_> = (0..400)
-        .filter_map(|_| TcpStream::connect_timeout(&farspan.address(), Duration::from_secs(2)).ok())
+    let short = Duration::from_millis(100);
+    // As many as it cannot take; the rest fills the queue of the listening socket.
+    let crowd: Vec<_> = (0..220)
+        .filter_map(|_| TcpStream::connect_timeout(&farspan.address(), short).ok())
         .collect();
-    assert!(crowd.len() > 200);
+    assert!(crowd.len() > 150, "{} connections", crowd.len());
     wait_until("its descriptors to run out", Duration::from_secs(10), || {
         (descriptors(pid)? >= 126).then_some(())
     })
@@ -291,13 +293,12 @@ fn readers_of_cold_records_that_stop_reading_do_not_stop_the_mirror() {
     let at_rest = resident_bytes(pid).expect("it runs");
     let mut stopped = Vec::new();
     for number in 0..600 {
-        if number % 20 == 0 {
-            (0..READ_PARTITIONS).for_each(|p| forget_pages(&farspan.partition_dir("read", p)));
-        }
+        (0..READ_PARTITIONS).for_each(|p| forget_pages(&farspan.partition_dir("read", p)));
         let mut stream = TcpStream::connect(farspan.address()).expect("connected");
         stream.set_nonblocking(true).expect("a socket");
         let partition = number % i32::try_from(READ_PARTITIONS).expect("few");
-        let frame = fetch_one("read", partition, 0, 50 << 20, &mut random);
+        let offset = i64::try_from(random.below(10_000)).expect("small");
+        let frame = fetch_one("read", partition, offset, 50 << 20, &mut random);
         match std::io::Write::write(&mut stream, &frame) {
             Ok(_) => stopped.push(stream),
             Err(error) => assert_ne!(error.kind(), ErrorKind::ConnectionReset, "{number}"),

@@ -36,6 +36,9 @@ impl<I: Io> Shard<I> {
                 if self.ending != super::Ending::No {
                     return self.io.close(connection);
                 }
+                if std::mem::take(&mut self.upkeep.accept_fails) {
+                    tracing::info!("clients are accepted again");
+                }
                 let client = Client { peer, stream: Stream::Reading, watched_at: BTreeSet::new() };
                 self.clients.insert(connection, client);
                 let now = self.io.now();
@@ -46,13 +49,25 @@ impl<I: Io> Shard<I> {
                     self.read_client(connection);
                 }
             }
-            Done::Failed { error } => {
+            Done::Failed { .. } if self.ending != super::Ending::No => {
                 self.in_flight.take(token);
-                if self.ending == super::Ending::No {
-                    tracing::error!("no more clients are accepted: {error}");
+            }
+            Done::Failed { error } => {
+                // Mostly descriptors ran out, which those give back who leave.
+                if !self.upkeep.accept_fails {
+                    tracing::error!("no clients are accepted for now: {error}");
                 }
+                self.upkeep.accept_fails = true;
+                self.upkeep.accept_again = Some(token);
             }
             other => unreachable!("an accept answered {other:?}"),
+        }
+    }
+
+    /// Takes clients again after that failed.
+    pub(super) fn accept_again(&mut self) {
+        if let Some(token) = self.upkeep.accept_again.take() {
+            self.io.submit(token, Op::Accept);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::ids::{Now, PartitionKey};
+use crate::ids::{Now, PartitionKey, Token};
 use crate::io::Io;
 use crate::mirror::Phase;
 use crate::store::Removed;
@@ -38,6 +38,10 @@ pub(super) struct Upkeep {
     /// Files that may be unlinked, oldest first.
     removed: VecDeque<(Now, PathBuf)>,
     mail_waits: bool,
+    /// The taking of clients has failed, and none was taken since.
+    pub accept_fails: bool,
+    /// Under which token clients are to be taken again.
+    pub accept_again: Option<Token>,
     /// Source brokers that cannot be spoken with.
     pub unreachable: u64,
     pub watched: WatchedBy,
@@ -54,6 +58,8 @@ impl Upkeep {
             retaining: BTreeSet::new(),
             removed: VecDeque::new(),
             mail_waits: false,
+            accept_fails: false,
+            accept_again: None,
             unreachable: 0,
             watched: WatchedBy::new(),
         }
@@ -123,6 +129,7 @@ impl<I: Io> Shard<I> {
 
     fn tick(&mut self, now: Now) {
         self.show();
+        self.accept_again();
         if self.upkeep.checkpoint_at <= now {
             self.upkeep.checkpoint_at = now.plus(self.options.checkpoint_interval);
             self.checkpoint();
