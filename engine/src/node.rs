@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use wire::ids::{PartitionIndex, TopicId};
@@ -387,9 +389,23 @@ fn take_folder(disk: &mut dyn Disk, data: &Path) -> Result<File, NodeError> {
     }
 }
 
+/// How long a start waits for a port. The kernel takes a ring apart after its process is gone, in its
+/// own time: a node that is started right after it was killed finds its old socket still listening.
+const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
+const LISTEN_AGAIN: Duration = Duration::from_millis(20);
+
 fn listen_on(what: &str, address: SocketAddr) -> Result<TcpListener, NodeError> {
     let refused = |error| NodeError(format!("cannot listen for {what} on {address}: {error}"));
-    TcpListener::bind(address).map_err(refused)
+    let mut waited = Duration::ZERO;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && waited < LISTEN_PATIENCE => {
+                std::thread::sleep(LISTEN_AGAIN);
+                waited += LISTEN_AGAIN;
+            }
+            bound => return bound.map_err(refused),
+        }
+    }
 }
 
 /// Reads what the data folder says of itself and of its logs.
