@@ -99,13 +99,13 @@ fn killed_at_random_under_load_nothing_is_lost_doubled_or_reordered() {
         let other = Workload::start(&installation).expect("another workload tool");
         let other = other.at(&bootstrap);
         scope.spawn(|| transactions.run(other, &stopping));
+        let _stop = StopOnDrop(&stopping);
         for number in 0..kills() {
             let victim = victim(&mut random);
             eprintln!("kill {number}: {victim:?}");
             *seen.deaths.entry(victim).or_default() += 1;
             kill(victim, &mut farspan, &mut cluster, &mut random, &mut seen);
         }
-        stopping.store(true, Ordering::Relaxed);
     });
     let acked = source.stream_stop("load").expect("everything is acknowledged at last");
     let (done, failed) = (&transactions.done, &transactions.failed);
@@ -230,6 +230,15 @@ fn mirroring(farspan: &mut Farspan) {
         (farspan.metric("farspan_admitted_bytes_total").ok()? > 0).then_some(())
     });
     waited.unwrap_or_else(|error| panic!("{}", farspan.explain(&error)));
+}
+
+/// Tells the producers to stop, also where a failed assertion ends the deaths.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Transactions of several producers, over and over, until told; brokers that die break some off.

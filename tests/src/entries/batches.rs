@@ -100,10 +100,11 @@ fn check_admission(bytes: &[u8], expectation: &Expectation) {
         assert_eq!(batch.position, position, "what was admitted is one run of bytes");
         assert!(batch.base_offset >= next || reaches_in, "offsets go on");
         assert!(batch.last_offset >= batch.base_offset && batch.last_offset >= next);
-        assert!(batch.leader_epoch >= epoch, "epochs do not go back");
+        let is_unknown = batch.leader_epoch == LeaderEpoch::UNKNOWN;
+        assert!(batch.leader_epoch >= epoch || is_unknown, "epochs do not go back");
         position += batch.size;
         next = batch.last_offset.next();
-        epoch = batch.leader_epoch;
+        epoch = epoch.max(batch.leader_epoch);
     }
     assert_eq!(position, length);
     assert_eq!(admission.next, next);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::ids::TopicPartition;
 use engine::mirror::admit::{Expectation, admit};
-use engine::store::{Checkpointed, Isolation, Log, LogConfig, folder_of};
+use engine::store::{Checkpointed, Isolation, Log, LogConfig, Place, folder_of};
 use wire::batch::{BatchBuilder, NewRecord};
 use wire::ids::{LeaderEpoch, Offset, PartitionIndex};
 
@@ -60,7 +60,8 @@ pub fn recovery(data: &[u8]) {
         ..LogConfig::default()
     });
     let open = |disk: &mut MemoryDisk, checkpointed, was_clean| {
-        Log::open(disk, data_folder, &name, (checkpointed, was_clean), Arc::clone(&config), WALL_MS)
+        let place = Place { data: data_folder, partition: &name, config: &config };
+        Log::open(disk, place, checkpointed, was_clean, WALL_MS)
     };
     let Ok((mut log, _)) = open(&mut disk, checkpointed, was_clean) else { return };
     look_around(&mut log, &mut disk);
@@ -86,8 +87,10 @@ fn look_around(log: &mut Log, disk: &mut MemoryDisk) {
     let inside = start.0.saturating_add(3);
     for from in [start.0 - 1, start.0, inside, end.0 - 1, end.0, end.0.saturating_add(1)] {
         for isolation in [Isolation::ReadUncommitted, Isolation::ReadCommitted] {
-            for limit in [(0, true), (64, false), (1 << 20, true)] {
-                let Ok(plan) = log.read(disk, Offset(from), limit, isolation) else { continue };
+            for (limit, whole) in [(0, true), (64, false), (1 << 20, true)] {
+                let Ok(plan) = log.read(disk, Offset(from), limit, whole, isolation) else {
+                    continue;
+                };
                 if plan.length > 0 {
                     let length = disk.files[&*plan.path].len() as u64;
                     assert!(plan.position + plan.length <= length, "a plan beyond its file");
@@ -138,8 +141,9 @@ fn append_and_reopen(mut log: Log, disk: &mut MemoryDisk) {
     let config = Arc::clone(log.config());
     let last_stable = log.last_stable_offset();
     let checkpointed = log.close(disk).expect("a log closes");
-    let (log, _) = Log::open(disk, Path::new("/d"), &name, (checkpointed, true), config, WALL_MS)
-        .expect("a closed log opens");
+    let place = Place { data: Path::new("/d"), partition: &name, config: &config };
+    let opened = Log::open(disk, place, checkpointed, true, WALL_MS);
+    let (log, _) = opened.expect("a closed log opens");
     assert_eq!(log.log_end(), end.next());
     assert_eq!(log.last_stable_offset(), last_stable);
 }

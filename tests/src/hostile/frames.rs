@@ -196,7 +196,7 @@ pub fn fetch_one(
 
 /// A fetch of so many partitions, most of them absent, that begins a session or waits for long.
 pub fn fetch_many(partitions: i32, random: &mut Random) -> Vec<u8> {
-    let (session_epoch, max_wait_ms) = if random.one_in(2) { (0, 0) } else { (-1, 60_000) };
+    let (session_epoch, max_wait_ms) = if random.one_in(2) { (0, 0) } else { (-1, 2_000) };
     let named: Vec<_> = (0..partitions).map(|index| wish(PartitionIndex(index))).collect();
     let request = FetchRequest {
         head: FetchRequestHead {
@@ -206,11 +206,7 @@ pub fn fetch_many(partitions: i32, random: &mut Random) -> Vec<u8> {
             session_epoch,
             ..FetchRequestHead::default()
         },
-        topics: vec![FetchTopic {
-            name: "read".to_owned(),
-            partitions: named,
-            id: TopicId::ZERO,
-        }],
+        topics: vec![FetchTopic { name: "read".to_owned(), partitions: named, id: TopicId::ZERO }],
         ..FetchRequest::default()
     };
     frame(ApiKey::FETCH, 12, random, |w, v| request.write(w, v))
