@@ -1,5 +1,4 @@
 //! A real Kafka for tests, farspan beside it, and what tests need around processes.
-//! A real Kafka for tests, and what tests need around processes.
 pub mod entries;
 pub mod farspan;
 pub mod hostile;
@@ -7,5 +6,5 @@ pub mod kafka;
 pub mod mirror;
 pub mod ports;
 pub mod process;
-pub mod stage;
 pub mod random;
+pub mod stage;
