@@ -1,0 +1,122 @@
+//! What a process has used, and what one run has cost.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use tests::process;
+
+/// One run of one subject.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    pub bytes: u64,
+    pub seconds: f64,
+    /// Of the subject itself, with the kernel's workers that belong to it.
+    pub cpu_seconds: f64,
+    pub resident_bytes: u64,
+    /// Of others that took part, by name.
+    pub others_cpu_seconds: BTreeMap<String, f64>,
+}
+
+impl Sample {
+    pub fn mb_per_second(&self) -> f64 {
+        self.bytes as f64 / 1e6 / self.seconds
+    }
+
+    pub fn cpu_per_gb(&self) -> f64 {
+        self.cpu_seconds / (self.bytes as f64 / 1e9)
+    }
+
+    pub fn other_cpu_per_gb(&self, other: &str) -> Option<f64> {
+        Some(self.others_cpu_seconds.get(other)? / (self.bytes as f64 / 1e9))
+    }
+}
+
+/// Processes under a watch: time and processor time from its start on.
+pub struct Watch {
+    started: Instant,
+    /// The subject first.
+    processes: Vec<(&'static str, u32, f64)>,
+}
+
+impl Watch {
+    /// `processes` are names and pids, the subject first. One that starts with the watch has used
+    /// nothing yet.
+    pub fn start(processes: &[(&'static str, u32)]) -> Self {
+        let used = |&(name, pid): &(&'static str, u32)| {
+            (name, pid, process::cpu_seconds(pid).unwrap_or(0.0))
+        };
+        let processes = processes.iter().map(used).collect();
+        Self { started: Instant::now(), processes }
+    }
+
+    /// The subject is a process that was started after the watch.
+    pub fn put_first(&mut self, name: &'static str, pid: u32) {
+        self.processes.insert(0, (name, pid, 0.0));
+    }
+
+    pub fn stop(self, bytes: u64) -> Result<Sample, String> {
+        let seconds = self.started.elapsed().as_secs_f64();
+        let mut used = Vec::new();
+        for (name, pid, before) in &self.processes {
+            let now = process::cpu_seconds(*pid).ok_or_else(|| format!("{name} is gone"))?;
+            used.push(((*name).to_owned(), now - before));
+        }
+        let resident_bytes = process::resident_bytes_max(self.processes[0].1).unwrap_or(0);
+        let cpu_seconds = used.remove(0).1;
+        let others_cpu_seconds = used.into_iter().collect();
+        Ok(Sample { bytes, seconds, cpu_seconds, resident_bytes, others_cpu_seconds })
+    }
+}
+
+/// Processor time of the calling thread, in seconds, to the nanosecond.
+pub fn thread_cpu_seconds() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanoseconds = text.split(' ').next().and_then(|number| number.parse::<f64>().ok());
+    nanoseconds.unwrap_or(0.0) / 1e9
+}
+
+/// Touches as much of the page cache as a run will fill, so that the run does not pay for memory
+/// that the hypervisor has to find first.
+pub fn touch_page_cache(folder: &Path, bytes: u64) -> Result<(), String> {
+    let path = folder.join("touched");
+    let chunk = vec![1_u8; 1 << 20];
+    let touched = File::create(&path).and_then(|mut file| {
+        for _ in 0..bytes.div_ceil(chunk.len() as u64) {
+            file.write_all(&chunk)?;
+        }
+        drop(file);
+        fs::remove_file(&path)
+    });
+    touched.map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// The bytes in the segment files of some partitions of a topic.
+pub fn log_bytes(data: &Path, topic: &str, partitions: u32) -> u64 {
+    (0..partitions).map(|index| folder_log_bytes(&data.join(format!("{topic}-{index}")))).sum()
+}
+
+fn folder_log_bytes(partition: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(partition) else { return 0 };
+    let logs = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".log"));
+    logs.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// Looks again and again, rarely enough to cost nothing, until `done`.
+pub fn poll(
+    what: &str,
+    within: Duration,
+    mut done: impl FnMut() -> Result<bool, String>,
+) -> Result<(), String> {
+    let deadline = Instant::now() + within;
+    while !done()? {
+        if Instant::now() > deadline {
+            return Err(format!("waited {} s for {what}", within.as_secs()));
+        }
+        std::thread::sleep(Duration::from_millis(4));
+    }
+    Ok(())
+}
