@@ -48,7 +48,10 @@ fn measure(arguments: Arguments) -> ExitCode {
     let chosen: Vec<&Scenario> =
         ALL.iter().filter(|each| arguments.name == "all" || arguments.name == each.name).collect();
     if chosen.is_empty() {
-        return fail(&format!("there is no scenario {}; `list` shows what there is", arguments.name));
+        return fail(&format!(
+            "there is no scenario {}; `list` shows what there is",
+            arguments.name
+        ));
     }
     let mut missed = Vec::new();
     for scenario in chosen {

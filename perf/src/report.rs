@@ -143,7 +143,10 @@ impl Report {
             self.rounds
         );
         let width = self.rows.iter().map(|row| row.subject.len()).max().unwrap_or(0);
-        println!("{:width$}  {:<22} {:<20} {:<18} others CPU s/GB", "", "MB/s", "CPU s/GB", "MB RAM");
+        println!(
+            "{:width$}  {:<22} {:<20} {:<18} others CPU s/GB",
+            "", "MB/s", "CPU s/GB", "MB RAM"
+        );
         for row in &self.rows {
             let others = row.others_cpu_seconds_per_gb.iter();
             let others: Vec<_> = others.map(|(name, cpu)| format!("{name} {cpu}")).collect();

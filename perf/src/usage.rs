@@ -101,7 +101,8 @@ pub fn log_bytes(data: &Path, topic: &str, partitions: u32) -> u64 {
 
 fn folder_log_bytes(partition: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(partition) else { return 0 };
-    let logs = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".log"));
+    let logs =
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().ends_with(".log"));
     logs.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 

@@ -26,10 +26,12 @@ pub fn record(partition: &TopicPartition, loss: &Loss, wall_clock_ms: i64) -> St
 /// Where the disk refuses.
 pub fn append(disk: &mut dyn Disk, data: &Path, record: &str) -> Result<(), DiskError> {
     let path = data.join(FILE);
-    let end = match disk.length(&path) {
-        Err(error) if error.kind == IoErrorKind::NotFound => 0,
-        length => length?,
+    let (end, is_new) = match disk.length(&path) {
+        Err(error) if error.kind == IoErrorKind::NotFound => (0, true),
+        length => (length?, false),
     };
     disk.write(&path, end, format!("{record}\n").as_bytes())?;
-    disk.sync(&path)
+    disk.sync(&path)?;
+    // The file is durable only where its name is.
+    if is_new || end == 0 { disk.sync(data) } else { Ok(()) }
 }

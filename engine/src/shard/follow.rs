@@ -10,6 +10,7 @@ use crate::ids::{PartitionKey, TopicPartition};
 use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
+use crate::store::identity::{read_topic_id, write_topic_id};
 use crate::store::{Checkpointed, Damage, Log, Place};
 
 use super::cell::Cell;
@@ -62,7 +63,15 @@ impl<I: Io> Shard<I> {
                     continue;
                 }
                 match self.keys.get(&name) {
-                    Some(key) => self.cells[key.0 as usize].topic = Arc::clone(&topic),
+                    Some(&key) => {
+                        let cell = &mut self.cells[key.0 as usize];
+                        let was_unknown = cell.topic.id.is_zero();
+                        cell.topic = Arc::clone(&topic);
+                        if was_unknown && let Err(damage) = self.keep_topic_id(key) {
+                            self.disk_failed(key, &damage.to_string());
+                        }
+                    }
+                    None if self.left_out.contains(&name) => {}
                     None => {
                         if let Err(damage) = self.create_log(&name, &topic) {
                             self.leave_out(&name, &damage);
@@ -105,11 +114,31 @@ impl<I: Io> Shard<I> {
         }
         let topic = self.catalog.topic(&name.topic).map(Arc::clone);
         let topic = topic.expect("the catalog holds the topics of the data folder");
-        self.add(name, &topic, log, false);
+        let key = self.add(name, &topic, log, false);
+        if !self.options.was_clean {
+            self.keep_topic_id(key)?;
+        }
         Ok(())
     }
 
-    fn add(&mut self, name: &TopicPartition, topic: &Arc<Topic>, log: Log, is_new: bool) {
+    /// Writes the topic's id down where a crash while the log was made has left it out: without it
+    /// a topic that was created again would be taken for ours.
+    fn keep_topic_id(&mut self, key: PartitionKey) -> Result<(), Damage> {
+        let cell = &self.cells[key.0 as usize];
+        let (id, folder) = (cell.topic.id, Arc::clone(cell.log.folder()));
+        if !id.is_zero() && read_topic_id(self.io.disk(), &folder)?.is_none() {
+            write_topic_id(self.io.disk(), &folder, id)?;
+        }
+        Ok(())
+    }
+
+    fn add(
+        &mut self,
+        name: &TopicPartition,
+        topic: &Arc<Topic>,
+        log: Log,
+        is_new: bool,
+    ) -> PartitionKey {
         let key = PartitionKey(u32::try_from(self.cells.len()).expect("fewer than 2^32"));
         if let Some(epoch) = log.last_epoch() {
             topic.raise_leader_epoch(name.partition, epoch);
@@ -118,6 +147,7 @@ impl<I: Io> Shard<I> {
         self.keys.insert(name.clone(), key);
         self.upkeep.touched(key);
         self.metrics.partitions.set(self.cells.len() as u64);
+        key
     }
 
     /// Begins the mirrors of topics that the source has, and ends those of topics that it no longer
@@ -159,6 +189,12 @@ impl<I: Io> Shard<I> {
     fn follow_topic(&mut self, theirs: &Arc<SourceTopic>) {
         let name = Arc::clone(&theirs.name);
         let theirs = Arc::clone(theirs);
+        // A crash while a topic's logs were made leaves some of them out.
+        if let Some(ours) = self.catalog.topic(&name).map(Arc::clone)
+            && !is_other(&ours, &theirs)
+        {
+            self.put_topics(vec![ours]);
+        }
         self.each_partition(&name, move |shard, key| {
             let cell = &mut shard.cells[key.0 as usize];
             let leadership = usize::try_from(cell.name.partition.0)

@@ -76,6 +76,7 @@ impl<I: Io> Shard<I> {
             }
             mirror.admitted(&admission, now, &mut effects);
             let start = fetched.records.start + admission.skipped;
+            // Where the plan fails the mirror stops, and what it wanted before is out of date.
             self.plan(key, start, &admission, planned);
         }
         self.run_mirror(key, effects);
@@ -142,6 +143,10 @@ impl<I: Io> Shard<I> {
             }
             Effect::AskEndOfEpoch(epoch) => self.look_up(key, Question::EndOfEpoch(epoch)),
             Effect::Fetch { offset, last_fetched_epoch } => {
+                // What came before it may have failed at the disk: then the mirror has stopped.
+                if cell.mirror.as_ref().is_none_or(|mirror| mirror.phase() != Phase::Mirroring) {
+                    return;
+                }
                 let leader_epoch =
                     cell.topic.leader_epoch(cell.name.partition).unwrap_or(LeaderEpoch::UNKNOWN);
                 let source = cell.source();

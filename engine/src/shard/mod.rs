@@ -124,7 +124,7 @@ pub struct Shard<I: Io> {
     retries: BTreeSet<(Now, PartitionKey)>,
     sums: Sums,
     /// Partitions whose logs could not be opened.
-    left_out: u64,
+    left_out: BTreeSet<TopicPartition>,
     upkeep: upkeep::Upkeep,
     ending: Ending,
     /// Room for what admission finds, kept from frame to frame.
@@ -167,7 +167,7 @@ impl<I: Io> Shard<I> {
             clients: HashMap::new(),
             retries: BTreeSet::new(),
             sums: Sums::default(),
-            left_out: 0,
+            left_out: BTreeSet::new(),
             upkeep,
             ending: Ending::No,
             admitted: Vec::new(),
@@ -183,7 +183,7 @@ impl<I: Io> Shard<I> {
 
     fn leave_out(&mut self, name: &TopicPartition, damage: &Damage) {
         tracing::error!("partition {name} is left out: {damage}");
-        self.left_out += 1;
+        self.left_out.insert(name.clone());
     }
 
     /// Begins to mirror. Separate from opening, so that clients are served first.

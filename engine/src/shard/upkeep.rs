@@ -202,7 +202,7 @@ impl<I: Io> Shard<I> {
         let metrics = &self.metrics;
         metrics.partitions_mirroring.set(self.phase_count(Phase::Mirroring));
         let failed = [Phase::Failed, Phase::DiskFailed].map(|phase| self.phase_count(phase));
-        metrics.partitions_failed.set(failed.iter().sum::<u64>() + self.left_out);
+        metrics.partitions_failed.set(failed.iter().sum::<u64>() + self.left_out.len() as u64);
         let beginning = [Phase::Locating, Phase::Aligning, Phase::Waiting];
         metrics.partitions_waiting.set(beginning.map(|phase| self.phase_count(phase)).iter().sum());
         metrics.lag_records.set(self.sums.lag_records);
@@ -233,7 +233,8 @@ impl<I: Io> Shard<I> {
         if self.ending != Ending::Draining || !self.cells.iter().all(is_drained) {
             return;
         }
-        let mut clean = true;
+        // A log that could not be opened was perhaps left half-way through its recovery.
+        let mut clean = self.left_out.is_empty();
         let mut partitions = Vec::new();
         for cell in self.cells.drain(..) {
             let mut checkpoint = checkpoint_of(&cell);

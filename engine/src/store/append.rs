@@ -134,11 +134,18 @@ impl Log {
             return Ok(None);
         }
         self.active.load(disk, &self.folder, segment)?;
+        if std::mem::take(&mut self.may_end_in_gap) && fits(segment, batch.last_offset) {
+            return Ok(None);
+        }
         if !self.active.must_roll(segment, batch, &self.config, wall_ms) {
             return Ok(None);
         }
         let closed = segment.log_path(&self.folder);
-        self.roll(disk, batch.base_offset, wall_ms)?;
+        // Named by the end of the one before, not by what it begins with: after a crash a hole
+        // between the two names shows that something is missing.
+        let is_near = batch.last_offset.0 - self.planned_end.0 <= i64::from(i32::MAX);
+        let base = if is_near { self.planned_end } else { batch.base_offset };
+        self.roll(disk, base, wall_ms)?;
         Ok(Some(closed))
     }
 
@@ -170,6 +177,9 @@ impl Log {
     ) -> Result<(), Damage> {
         let segment = self.segments.last_mut().expect("a log has a segment");
         self.active.seal(disk, &self.folder, segment)?;
+        if self.recovery_point >= self.planned_end {
+            segment.sync_indexes(disk, &self.folder)?;
+        }
         self.start_segment(disk, base, wall_ms)?;
         // Recovery of the new segment begins with the producers as they are now.
         self.write_snapshot(disk, base)?;

@@ -46,6 +46,11 @@ impl Log {
                 }
             }
         }
+        // The last batch of the active segment stays unbelieved: where the point stood at the
+        // segment's end and the next segment began there, recovery would believe indexes that
+        // nobody has flushed.
+        let is_active = last + 1 == self.segments.len();
+        let up_to = if is_active { Offset(up_to.0 - 1).max(self.recovery_point) } else { up_to };
         Ok(FlushPlan { files, up_to })
     }
 
@@ -108,11 +113,12 @@ impl Log {
     /// # Panics
     /// When writes are under way: their end is what is closed.
     pub fn close(mut self, disk: &mut dyn Disk) -> Result<Checkpointed, Damage> {
-        assert!(self.pending.is_empty(), "a log is closed after its last write");
         if self.poisoned {
-            // What is in memory is ahead of the disk: recovery has to look.
+            // What is in memory is ahead of the disk, and writes that failed are still pending:
+            // recovery has to look.
             return Ok(self.checkpointed());
         }
+        assert!(self.pending.is_empty(), "a log is closed after its last write");
         let plan = self.flush_plan(disk)?;
         self.write_epochs(disk)?;
         let segment = self.segments.last_mut().expect("a log has a segment");
@@ -120,12 +126,7 @@ impl Log {
         for file in &plan.files {
             disk.sync(file)?;
         }
-        let (base, aborted) = (segment.base, segment.stored.aborted);
-        for kind in [FileKind::Index, FileKind::TimeIndex, FileKind::TxnIndex] {
-            if kind != FileKind::TxnIndex || aborted > 0 {
-                disk.sync(&kind.path(&self.folder, base))?;
-            }
-        }
+        self.segments[self.segments.len() - 1].sync_indexes(disk, &self.folder)?;
         let end = self.written.end;
         if end > self.last_snapshot {
             let path = FileKind::Snapshot.path(&self.folder, end);

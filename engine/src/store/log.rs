@@ -49,6 +49,9 @@ pub struct Log {
     /// Whether files were made that the folder may not durably know of.
     pub(super) folder_dirty: bool,
     pub(super) poisoned: bool,
+    /// The end was cut and may lie behind a gap: no segment may be named by it, since recovery takes
+    /// a gap between two segments for something that is missing.
+    pub(super) may_end_in_gap: bool,
 }
 
 /// How far the log is on disk.
@@ -185,6 +188,7 @@ impl Log {
             last_snapshot: Offset(0),
             folder_dirty: false,
             poisoned: false,
+            may_end_in_gap: false,
         }
     }
 

@@ -250,9 +250,22 @@ impl Opening<'_> {
             let segment = &mut self.segments[index];
             let mut active = next.active;
             active.seal(self.disk, &self.folder, segment)?;
+            segment.sync_indexes(self.disk, &self.folder)?;
             self.recovery.indexes_rebuilt += 1;
         }
         Ok(())
+    }
+
+    /// Whether something is missing between `next`, where the segment before this one ends, and this
+    /// one. A segment is named by the end of the one before it, but where its first batch is so far
+    /// away that the name would not reach it: then it is named by that batch.
+    fn is_missing_before(&mut self, index: usize, next: Offset) -> Result<bool, Damage> {
+        let segment = &mut self.segments[index];
+        let path = segment.log_path(&self.folder);
+        let mut headers = Headers::new(&path, 0, segment.size);
+        let first = headers.next(self.disk)?;
+        let last = first.map_or(segment.base, |(_, header)| header.last_offset());
+        Ok(last.0 - next.0 <= i64::from(i32::MAX))
     }
 
     /// Reads the segments from `first` on whole, up to the first batch that is not.
@@ -261,6 +274,16 @@ impl Opening<'_> {
         let mut producers = self.producers_at(next)?;
         for index in first..self.segments.len() {
             let base = self.segments[index].base;
+            if index > first && base > next && self.is_missing_before(index, next)? {
+                let why = format!("the next segment begins at {base}, this one ends at {next}");
+                let position = self.segments[index - 1].size;
+                self.cut(index - 1, position, why)?;
+                let active = match position {
+                    0 => Active::new(self.wall_ms),
+                    _ => Active::found(self.wall_ms),
+                };
+                return Ok(Ended { end: next, producers, active });
+            }
             if index > first && !self.snapshots.contains(&base) {
                 let path = FileKind::Snapshot.path(&self.folder, base);
                 self.disk.write(&path, 0, &producers.snapshot())?;

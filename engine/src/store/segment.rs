@@ -13,7 +13,7 @@ use super::names::FileKind;
 use super::scan::Headers;
 use super::transactions::AbortedTransaction;
 use crate::admitted::AdmittedBatch;
-use crate::io::Disk;
+use crate::io::{Disk, DiskError};
 
 /// Kafka counts positions in 31 bits.
 const SEGMENT_BYTES_MAX: u32 = i32::MAX.cast_unsigned();
@@ -140,6 +140,17 @@ impl Segment {
     /// All paths that go when the segment goes.
     pub(super) fn paths(&self, folder: &Path) -> [PathBuf; 4] {
         FileKind::OF_SEGMENT.map(|kind| kind.path(folder, self.base))
+    }
+
+    /// Makes the indexes durable, at once: where the recovery point may lie at the segment's end
+    /// already, so that no flush and no recovery would look at them again.
+    pub(super) fn sync_indexes(&self, disk: &mut dyn Disk, folder: &Path) -> Result<(), DiskError> {
+        disk.sync(&FileKind::Index.path(folder, self.base))?;
+        disk.sync(&FileKind::TimeIndex.path(folder, self.base))?;
+        match self.stored.aborted {
+            0 => Ok(()),
+            _ => disk.sync(&FileKind::TxnIndex.path(folder, self.base)),
+        }
     }
 
     /// Bytes on the heap.

@@ -47,6 +47,7 @@ impl Log {
         let end = self.cut_active(disk, offset, wall_ms)?;
         self.end_at(end);
         self.log_start = self.log_start.min(end);
+        self.may_end_in_gap = true;
         self.epochs.truncate_from_end(end);
         self.write_epochs(disk)?;
         self.reload_producers(disk, wall_ms)?;
@@ -64,14 +65,23 @@ impl Log {
         wall_ms: i64,
     ) -> Result<Vec<Removed>, Damage> {
         assert!(self.pending.is_empty(), "a log is truncated after its last write");
+        // The new segment first: a crash in between must not find a folder without any, whose log
+        // would begin at 0 again. Only one that has the same name goes before it.
         let segments = std::mem::take(&mut self.segments);
-        let removed: Result<Vec<_>, _> =
-            segments.into_iter().map(|segment| self.remove_segment(disk, segment)).collect();
-        let removed = removed?;
+        let (same, others): (Vec<_>, Vec<_>) =
+            segments.into_iter().partition(|segment| segment.base == offset);
+        let mut removed = Vec::new();
+        for segment in same {
+            removed.push(self.remove_segment(disk, segment)?);
+        }
+        self.start_segment(disk, offset, wall_ms)?;
+        disk.sync(&self.folder)?;
+        for segment in others {
+            removed.push(self.remove_segment(disk, segment)?);
+        }
         for at in snapshot_offsets(disk, &self.folder)? {
             disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
         }
-        self.start_segment(disk, offset, wall_ms)?;
         self.end_at(offset);
         self.log_start = offset;
         self.last_snapshot = Offset(0);

@@ -185,15 +185,12 @@ impl Stock {
         }
     }
 
-    fn replicas(
-        &self,
-    ) -> Result<Vec<wire::api::metadata::MetadataResponsePartition>, String> {
+    fn replicas(&self) -> Result<Vec<wire::api::metadata::MetadataResponsePartition>, String> {
         const METADATA_VERSION: i16 = 9;
         let named = MetadataRequestTopic { name: Some(TOPIC.into()), ..Default::default() };
         let request = MetadataRequest { topics: Some(vec![named]), ..Default::default() };
         let (key, version) = (ApiKey::METADATA, METADATA_VERSION);
-        let frame =
-            frame_request(key, version, 1, None, |writer| request.write(writer, version));
+        let frame = frame_request(key, version, 1, None, |writer| request.write(writer, version));
         let answer = self.exchange(&frame)?;
         let mut reader = Reader::new(&answer);
         let response = read_response_header(&mut reader, key, version)

@@ -68,7 +68,8 @@ pub fn run(options: &Options) -> Result<Report, String> {
     report.compare(FOLLOWER, RAW);
     let ratios = report.compare("farspan", FOLLOWER);
     report.note("farspan: from the start of its process until all bytes are appended and lag is 0");
-    report.note("follower: a JVM that has run before, from the reassignment until 8 of 8 in the ISR");
+    report
+        .note("follower: a JVM that has run before, from the reassignment until 8 of 8 in the ISR");
     if let Some((speed, cpu)) = ratios {
         report.at_least("farspan's MB/s to the follower's", speed, SPEED_LEAST);
         report.at_most("farspan's CPU seconds per GB to the follower's", cpu, CPU_MOST);

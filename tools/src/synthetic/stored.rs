@@ -287,6 +287,10 @@ impl Stored {
 /// The batch with the records only that `keep` accepts, and how many they are.
 fn shrink(batch: &Batch<'_>, keep: &mut impl FnMut(Offset) -> bool) -> (Vec<u8>, i32) {
     let compression = batch.attributes().compression();
+    if batch.record_count() == 0 {
+        // Compaction left the header only; its payload is empty, not compressed emptiness.
+        return (batch.as_bytes().to_vec(), 0);
+    }
     let plain = payload::decompress(compression, batch.payload()).expect("a sound batch");
     let mut kept = BatchBuilder::new(batch.base_offset(), batch.base_timestamp());
     for record in Records::new(&plain, batch.record_count()) {

@@ -84,6 +84,8 @@ fn recovery_ends_the_log_at_the_first_byte_that_was_lost() {
             continue;
         }
         let damaged = bytes.len() < length || lost < total;
+        // A file that ends between two batches tells nothing of what came after.
+        let ends_between = at == 0 && bytes.len() < length;
         let mut model = if damaged { cut_model(&model, lost) } else { model };
         damage_indexes(&mut dice, &mut disk, checkpointed.recovery_point);
         let (mut log, recovery) = open(&mut disk, checkpointed, false, &small());
@@ -93,10 +95,8 @@ fn recovery_ends_the_log_at_the_first_byte_that_was_lost() {
             model.end = model.end.max(log.log_end());
         }
         let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            assert_eq!(
-                recovery.cut.is_some(),
-                damaged && model.bytes_from(Offset(0)).len() < total
-            );
+            let is_cut = damaged && model.bytes_from(Offset(0)).len() < total;
+            assert!(recovery.cut.is_some() == is_cut || ends_between && is_cut);
             check(&mut disk, &mut log, &model, &mut dice);
             goes_on(&mut disk, log, model.clone(), &mut dice);
         }));
