@@ -7,4 +7,5 @@ pub mod mirror;
 pub mod ports;
 pub mod process;
 pub mod random;
+pub mod relay;
 pub mod stage;

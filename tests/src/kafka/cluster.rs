@@ -351,6 +351,8 @@ impl ZooKeeper {
 /// ZooKeeper's list of sessions and of what hangs on them.
 fn sessions(address: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
+    // While it starts it may take a connection and never say anything.
+    stream.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     stream.write_all(b"dump").ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
