@@ -197,7 +197,11 @@ fn hostile_clients_harm_neither_farspan_nor_those_who_mean_well() {
         calm.at(0.5),
         calm.at(0.99),
     );
-    eprintln!("Kafka's client read all in {passes:?}; calm: {calm_pass:?}");
+    let longest = passes.iter().max().copied().unwrap_or_default();
+    eprintln!(
+        "Kafka's client read all {} times, at the longest in {longest:?}; calm: {calm_pass:?}",
+        passes.len(),
+    );
     assert!(most < Duration::from_secs(3), "a sound client waits for {most:?}");
     assert!(!passes.is_empty());
 
