@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::ports::Lease;
@@ -20,8 +21,6 @@ pub struct FarspanOptions {
     pub shards: u16,
     pub memory_bytes: usize,
     pub segment_bytes: u32,
-    /// The limit on its descriptors, where not that of the test.
-    pub descriptors_max: Option<u64>,
 }
 
 /// A node that runs or is down. Dropping it kills it.
@@ -53,14 +52,7 @@ impl Farspan {
     /// Starts it again after [`Farspan::kill9`] or [`Farspan::stop`], and does not wait.
     pub fn launch(&mut self) -> Result<(), String> {
         let options = &self.options;
-        let mut command = match options.descriptors_max {
-            Some(most) => {
-                let mut limited = tied("prlimit");
-                limited.arg(format!("--nofile={most}")).arg("--").arg(&options.program);
-                limited
-            }
-            None => tied(&options.program),
-        };
+        let mut command = tied(&options.program);
         command.arg("--data").arg(self.data());
         command.args(["--listen", &self.port.address(), "--http", &self.http.address()]);
         command.args(["--shards", &options.shards.to_string()]);
@@ -98,6 +90,17 @@ impl Farspan {
             Ok(())
         } else {
             Err(process.explain(&format!("ended with {status}")))
+        }
+    }
+
+    /// From now on it may have no more descriptors than this, although it raised its limit.
+    pub fn limit_descriptors(&self, most: usize) -> Result<(), String> {
+        let pid = self.pid().ok_or("farspan does not run")?;
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &pid.to_string(), &format!("--nofile={most}")]);
+        match command.status() {
+            Ok(status) if status.success() => Ok(()),
+            other => Err(format!("prlimit: {other:?}")),
         }
     }
 
