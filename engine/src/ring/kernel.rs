@@ -158,6 +158,13 @@ impl Kernel {
         }
     }
 
+    /// Hands what is queued to the kernel at once.
+    pub(super) fn hand_over(&mut self) {
+        if !self.queue.is_empty() {
+            self.enter(Wait::No);
+        }
+    }
+
     /// Moves queued requests into the kernel's queue while there is room.
     fn fill(&mut self) {
         let flights = self.flights.as_mut().expect("there until the drop");

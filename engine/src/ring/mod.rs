@@ -346,6 +346,9 @@ impl Io for Ring {
                 self.send(connection, Sending { token, what: What::File(part) });
             }
             Op::Write { file, position, bytes } => {
+                // A write on this thread takes its time: whoever waits for us in the network, as a
+                // source does for its next request, is served first.
+                self.kernel.hand_over();
                 let job = WriteJob { token, file, position, bytes, done: 0 };
                 self.work_on(file, FileOp::Write(job));
             }

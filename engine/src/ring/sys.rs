@@ -109,6 +109,14 @@ fn has_byte(file: &File, position: u64) -> bool {
     read >= 0 || io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock
 }
 
+/// Reserves room for bytes that are about to be written; the file grows only when they are. Without
+/// it they are written all the same: a file system that cannot, or has no room, says so then.
+pub(super) fn reserve(file: &File, position: u64, length: usize) {
+    let (position, length) = (position as libc::off_t, length as libc::off_t);
+    // SAFETY: fallocate(2) takes numbers and touches no memory of ours.
+    unsafe { libc::fallocate(file.as_raw_fd(), libc::FALLOC_FL_KEEP_SIZE, position, length) };
+}
+
 /// Drops a file's clean pages from the page cache.
 #[cfg(test)]
 pub(super) fn drop_cached(file: &File) {

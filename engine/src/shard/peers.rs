@@ -133,6 +133,10 @@ impl<I: Io> Shard<I> {
         match size {
             Ok(Some(size)) if (1..=limits::RESPONSE_BYTES_MAX).contains(&size) => {
                 peer.awaited = size;
+                let now = self.io.now();
+                if let Some(link) = &mut self.link {
+                    link.frame_begins(key, now);
+                }
                 self.await_frame(key);
             }
             size => {

@@ -129,6 +129,16 @@ impl Link {
         self.flush(now, out);
     }
 
+    /// A frame begins to come.
+    pub fn frame_begins(&mut self, peer: PeerKey, now: Now) {
+        if let Some(LineKey::Fetcher(key)) = self.peers.get(&peer)
+            && let Some(fetcher) = self.fetchers.get_mut(key)
+            && fetcher.turn == Turn::Brokers
+        {
+            fetcher.answer_begins(now);
+        }
+    }
+
     /// A frame has come: what stands behind its size.
     pub fn frame(&mut self, peer: PeerKey, frame: Buffer, now: Now, out: &mut Vec<Effect>) {
         let Some((line, conn)) = self.conn_of(peer) else { return };

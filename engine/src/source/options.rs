@@ -22,7 +22,10 @@ pub struct LinkOptions {
     pub fetchers_per_broker: u32,
     pub fetch_max_wait: Duration,
     pub fetch_min_bytes: i32,
+    /// What an answer may bring at most. Less is asked for where the broker is near.
     pub fetch_bytes_max: i32,
+    /// What an answer from a broker next door may bring.
+    pub fetch_bytes_near: i32,
     pub partition_fetch_bytes_max: i32,
     /// How old metadata may become. A listing so large that this would take more than
     /// `metadata_bytes_per_second` is asked for less often.
@@ -55,6 +58,7 @@ impl Default for LinkOptions {
             fetch_max_wait: Duration::from_millis(500),
             fetch_min_bytes: 1,
             fetch_bytes_max: 50 << 20,
+            fetch_bytes_near: 2 << 20,
             partition_fetch_bytes_max: 8 << 20,
             metadata_max_age: Duration::from_secs(5),
             metadata_bytes_per_second: 256 << 10,

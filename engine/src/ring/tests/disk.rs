@@ -182,3 +182,27 @@ fn a_forgotten_file_is_finished_and_its_path_gets_a_new_name() {
         assert_eq!(std::fs::read(&path).expect("read"), [3]);
     }
 }
+
+#[test]
+fn what_was_to_be_sent_before_a_write_is_sent_before_it() {
+    // A source's next request once waited in our queue until the bytes of its last answer were
+    // written, and the source was idle meanwhile.
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut world = World::plain();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = listener.local_addr().expect("an address");
+    let Done::Connected { connection } = world.run(Op::Connect { address }) else {
+        panic!("not connected");
+    };
+    let (mut peer, _) = listener.accept().expect("accepted");
+    peer.set_read_timeout(Some(PATIENCE)).expect("a time to wait");
+    let file = world.ring.file(&Arc::from(folder.path().join("0.log")));
+    let sent = world.submit(Op::Send { connection, bytes: b"next".to_vec().into() });
+    let written = world.submit(Op::Write { file, position: 0, bytes: pattern(1, 100).into() });
+    // No turn has come in between.
+    let mut heard = [0; 4];
+    std::io::Read::read_exact(&mut peer, &mut heard).expect("it was sent");
+    assert_eq!(&heard, b"next");
+    assert_sent(&world.wait(sent));
+    assert_written(&world.wait(written));
+}

@@ -6,12 +6,34 @@ use std::os::unix::fs::FileExt;
 
 use super::{Step, WriteJob, Writer};
 use crate::ring::files::Handle;
+use crate::ring::sys;
+
+/// How much is written at a time. The page cache takes memory in pieces as large as a write: from
+/// 2 MiB on these are huge pages, which a virtual machine's host often has to find first.
+///
+/// Processor seconds per GB that 1.2 GB into 8 new files take (medians of 5, two busy cores, a guest
+/// whose free memory goes back to its host), and with [`RESERVE_BYTES_LEAST`] heeded:
+///
+/// ```text
+///             64 KiB   256 KiB   1 MiB         2 MiB         4 MiB
+/// as it is    0.20     0.16      0.17 .. 1.3   0.17 .. 1.0   0.16 .. 1.2
+/// reserved    0.20     0.12      0.11          0.98
+/// reserved, written in pieces of 256 KiB       0.11     0.10
+/// ```
+const PIECE_BYTES_MAX: usize = 256 << 10;
+
+/// From this size on a write's blocks are reserved in one step, so that the file system does not
+/// look for each of them.
+const RESERVE_BYTES_LEAST: usize = 256 << 10;
 
 pub(super) struct Inline;
 
 impl Writer for Inline {
     fn advance(&mut self, job: &mut WriteJob, file: &Handle) -> Step {
         let until = job.bytes.len();
+        if until - job.done >= RESERVE_BYTES_LEAST {
+            sys::reserve(file.descriptor(), job.position + job.done as u64, until - job.done);
+        }
         match write_until(job, file.descriptor(), until) {
             Ok(()) => Step::Finished,
             Err(error) => Step::Failed(error),
@@ -27,7 +49,8 @@ impl Writer for Inline {
 pub(super) fn write_until(job: &mut WriteJob, file: &File, until: usize) -> io::Result<()> {
     while job.done < until {
         let position = job.position + job.done as u64;
-        match file.write_at(&job.bytes[job.done..until], position) {
+        let end = until.min(job.done + PIECE_BYTES_MAX);
+        match file.write_at(&job.bytes[job.done..end], position) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => job.done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
