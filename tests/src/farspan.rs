@@ -21,6 +21,8 @@ pub struct FarspanOptions {
     pub shards: u16,
     pub memory_bytes: usize,
     pub segment_bytes: u32,
+    /// The limit on its descriptors, where not that of the test.
+    pub descriptors_max: Option<u64>,
 }
 
 /// A node that runs or is down. Dropping it kills it.
@@ -52,7 +54,10 @@ impl Farspan {
     /// Starts it again after [`Farspan::kill9`] or [`Farspan::stop`], and does not wait.
     pub fn launch(&mut self) -> Result<(), String> {
         let options = &self.options;
-        let mut command = tied(&options.program);
+        let mut command = match options.descriptors_max {
+            Some(most) => limited(most, &options.program),
+            None => tied(&options.program),
+        };
         command.arg("--data").arg(self.data());
         command.args(["--listen", &self.port.address(), "--http", &self.http.address()]);
         command.args(["--shards", &options.shards.to_string()]);
@@ -90,17 +95,6 @@ impl Farspan {
             Ok(())
         } else {
             Err(process.explain(&format!("ended with {status}")))
-        }
-    }
-
-    /// From now on it may have no more descriptors than this, although it raised its limit.
-    pub fn limit_descriptors(&self, most: usize) -> Result<(), String> {
-        let pid = self.pid().ok_or("farspan does not run")?;
-        let mut command = Command::new("prlimit");
-        command.args(["--pid", &pid.to_string(), &format!("--nofile={most}")]);
-        match command.status() {
-            Ok(status) if status.success() => Ok(()),
-            other => Err(format!("prlimit: {other:?}")),
         }
     }
 
@@ -161,6 +155,18 @@ impl Farspan {
         let metrics = self.metrics().ok_or_else(|| self.explain("no metrics"))?;
         metrics.get(name).copied().ok_or_else(|| format!("there is no metric {name}"))
     }
+}
+
+/// A program with a hard limit on descriptors, without the right to raise it that root has.
+fn limited(most: u64, program: &Path) -> Command {
+    let mut command = tied("prlimit");
+    command.arg(format!("--nofile={most}")).arg("--");
+    // SAFETY: geteuid(2) takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } == 0 {
+        command.args(["setpriv", "--bounding-set", "-sys_resource", "--"]);
+    }
+    command.arg(program);
+    command
 }
 
 fn get(address: SocketAddr, path: &str) -> Option<String> {

@@ -53,6 +53,7 @@ fn options(from: Option<String>) -> FarspanOptions {
         shards: SHARDS,
         memory_bytes: MEMORY_BYTES,
         segment_bytes: 8 << 20,
+        descriptors_max: None,
     }
 }
 
@@ -250,12 +251,12 @@ fn is_served(farspan: &Farspan, random: &mut Random) -> bool {
 fn a_node_that_ran_out_of_descriptors_takes_clients_again_when_some_have_left() {
     let mut random = Random::seeded("descriptors");
     // Of two shards the other one goes on, until it runs out as well.
-    let farspan = Farspan::start(FarspanOptions { shards: 1, ..options(None) });
+    let most = 64;
+    let descriptors_max = Some(most as u64);
+    let farspan = Farspan::start(FarspanOptions { shards: 1, descriptors_max, ..options(None) });
     let mut farspan = farspan.expect("farspan");
     assert!(is_served(&farspan, &mut random));
     let pid = farspan.pid().expect("it runs");
-    let most = descriptors(pid).expect("it runs") + 50;
-    farspan.limit_descriptors(most).expect("limited");
     let short = Duration::from_millis(100);
     // As many as it cannot take; the rest fills the queue of the listening socket.
     let crowd: Vec<_> = (0..150)

@@ -82,6 +82,7 @@ fn killed_at_random_under_load_nothing_is_lost_doubled_or_reordered() {
         shards: 2,
         memory_bytes: 128 << 20,
         segment_bytes: SEGMENT_BYTES,
+        descriptors_max: None,
     };
     let workload = Workload::start(&installation).expect("the workload tool");
     let source = workload.at(&bootstrap);
