@@ -188,6 +188,29 @@ fn hostile_clients_harm_neither_farspan_nor_those_who_mean_well() {
 
     let latencies = latencies.expect("a sound client is served");
     let passes = passes.expect("Kafka's client is served");
+    let most = tell(&latencies, &passes, &calm, calm_pass);
+    assert!(most < Duration::from_secs(3), "a sound client waits for {most:?}");
+    assert!(!passes.is_empty());
+
+    is_as_before(&farspan, pid, descriptors_at_rest, clients_at_rest);
+    let refused = farspan.metric("farspan_client_connections_refused_total").expect("a metric");
+    eprintln!("{refused} connections were refused");
+    assert!(refused > 0, "the metrics tell that connections were refused");
+    source.stream_stop("live").expect("acknowledged");
+    caught_up(&farspan, u64::from(READ_PARTITIONS) + 1 + 100);
+    assert_eq!(reader.digest("read", Isolation::Uncommitted).expect("readable"), reference);
+    let said = std::fs::read_to_string(farspan.output()).expect("its output");
+    assert!(!said.contains("panicked"), "{}", farspan.output().display());
+    farspan.stop().expect("it stops in order");
+}
+
+/// Prints how those who mean well fared, and says how long nearly all of their fetches took at most.
+fn tell(
+    latencies: &Latencies,
+    passes: &[Duration],
+    calm: &Latencies,
+    calm_pass: Duration,
+) -> Duration {
     let (half, most) = (latencies.at(0.5), latencies.at(0.99));
     eprintln!(
         "{} sound fetches: half within {half:?}, 99 % within {most:?}, all within {:?}; calm: {:?} \
@@ -202,19 +225,7 @@ fn hostile_clients_harm_neither_farspan_nor_those_who_mean_well() {
         "Kafka's client read all {} times, at the longest in {longest:?}; calm: {calm_pass:?}",
         passes.len(),
     );
-    assert!(most < Duration::from_secs(3), "a sound client waits for {most:?}");
-    assert!(!passes.is_empty());
-
-    is_as_before(&farspan, pid, descriptors_at_rest, clients_at_rest);
-    let refused = farspan.metric("farspan_client_connections_refused_total").expect("a metric");
-    eprintln!("{refused} connections were refused");
-    assert!(refused > 0, "the metrics tell that connections were refused");
-    source.stream_stop("live").expect("acknowledged");
-    caught_up(&farspan, u64::from(READ_PARTITIONS) + 1 + 100);
-    assert_eq!(reader.digest("read", Isolation::Uncommitted).expect("readable"), reference);
-    let said = std::fs::read_to_string(farspan.output()).expect("its output");
-    assert!(!said.contains("panicked"), "{}", farspan.output().display());
-    farspan.stop().expect("it stops in order");
+    most
 }
 
 /// Nothing is left of the attackers. Files of segments that were read may stay open.

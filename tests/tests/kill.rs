@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use tests::farspan::{Farspan, FarspanOptions};
 use tests::kafka::inspect::dump;
 use tests::kafka::joined::{files, first_difference, segments};
-use tests::kafka::workload::Isolation;
+use tests::kafka::workload::{Acked, Isolation};
 use tests::kafka::{At, Cluster, ClusterOptions, Installation, Workload};
 use tests::process::wait_until;
 use tests::random::Random;
@@ -111,62 +111,16 @@ fn killed_at_random_under_load_nothing_is_lost_doubled_or_reordered() {
     let (done, failed) = (&transactions.done, &transactions.failed);
     eprintln!("{seen:?}, rounds of transactions {done:?}, broken off {failed:?}");
 
-    // Nobody writes any more; the coordinator ends what was left open by itself.
     farspan.await_ready().expect("farspan is back");
     let mirror = workload.at(&farspan.bootstrap());
-    for topic in ["stream", "transactions"] {
-        wait_until("the mirror to have all", Duration::from_secs(90), || {
-            let [theirs, stable] = ends(&source, topic);
-            let ours = ends(&mirror, topic);
-            (theirs == stable && ours == [theirs, stable]).then_some(())
-        })
-        .expect("the mirror catches up");
-    }
-    wait_until("lag 0", Duration::from_secs(30), || {
-        let metrics = farspan.metrics()?;
-        let partitions = u64::from(STREAM_PARTITIONS + TRANSACTION_PARTITIONS);
-        let is_well = metrics["farspan_lag_records"] == 0
-            && metrics["farspan_partitions_mirroring"] == partitions
-            && metrics["farspan_partitions_failed"] == 0;
-        is_well.then_some(())
-    })
-    .expect("all partitions mirror without lag");
-
-    for (side, at) in [("source", &source), ("mirror", &mirror)] {
-        let found = at.sequences("stream", Isolation::Uncommitted).expect("readable");
-        for (found, acked) in found.iter().zip(&acked) {
-            let faults = (found.missing, found.repeated, found.first);
-            assert_eq!(faults, (0, 0, 0), "{side}: {found:?}");
-            assert_eq!(found.last, acked.sequence, "{side}: {found:?}");
-        }
-    }
-    for topic in ["stream", "transactions"] {
-        for isolation in Isolation::BOTH {
-            let theirs = source.digest(topic, isolation).expect("readable");
-            assert_eq!(mirror.digest(topic, isolation).expect("readable"), theirs, "{topic}");
-        }
-    }
+    await_all(&farspan, &source, &mirror);
+    check_records(&source, &mirror, &acked);
     let losses = farspan.data().join("farspan-losses.jsonl");
     let losses = std::fs::read_to_string(losses).unwrap_or_default();
     assert_eq!(losses, "", "nothing was recorded as lost");
-
     farspan.stop().expect("it stops in order");
     cluster.stop(1).expect("it stops in order");
-    let mut all = Vec::new();
-    for (topic, count) in [("stream", STREAM_PARTITIONS), ("transactions", TRANSACTION_PARTITIONS)]
-    {
-        for partition in 0..count {
-            let theirs = cluster.partition_dir(1, topic, partition);
-            let ours = farspan.partition_dir(topic, partition);
-            let difference = first_difference(&theirs, &ours, 0).expect("readable");
-            assert!(difference.is_none(), "{topic}-{partition}: {}", difference.unwrap());
-            all.push(ours);
-        }
-    }
-    let count: usize = all.iter().map(|folder| segments(folder).expect("readable").len()).sum();
-    eprintln!("{count} segments");
-    assert!(count > all.len(), "segments were rolled");
-    check_files(&installation, &all);
+    check_bytes(&installation, &cluster, &farspan);
 }
 
 /// Waits for a random moment, kills, and starts again at once.
@@ -268,6 +222,65 @@ impl Transactions {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
+}
+
+/// Nobody writes any more, and the coordinator ends what was left open by itself: waits until the
+/// mirror has all of it.
+fn await_all(farspan: &Farspan, source: &At, mirror: &At) {
+    for topic in ["stream", "transactions"] {
+        wait_until("the mirror to have all", Duration::from_secs(90), || {
+            let [theirs, stable] = ends(source, topic);
+            let ours = ends(mirror, topic);
+            (theirs == stable && ours == [theirs, stable]).then_some(())
+        })
+        .expect("the mirror catches up");
+    }
+    wait_until("lag 0", Duration::from_secs(30), || {
+        let metrics = farspan.metrics()?;
+        let partitions = u64::from(STREAM_PARTITIONS + TRANSACTION_PARTITIONS);
+        let is_well = metrics["farspan_lag_records"] == 0
+            && metrics["farspan_partitions_mirroring"] == partitions
+            && metrics["farspan_partitions_failed"] == 0;
+        is_well.then_some(())
+    })
+    .expect("all partitions mirror without lag");
+}
+
+/// By their sequences and digests clients read the same on both sides, and all that was acknowledged.
+fn check_records(source: &At, mirror: &At, acked: &[Acked]) {
+    for (side, at) in [("source", source), ("mirror", mirror)] {
+        let found = at.sequences("stream", Isolation::Uncommitted).expect("readable");
+        for (found, acked) in found.iter().zip(acked) {
+            let faults = (found.missing, found.repeated, found.first);
+            assert_eq!(faults, (0, 0, 0), "{side}: {found:?}");
+            assert_eq!(found.last, acked.sequence, "{side}: {found:?}");
+        }
+    }
+    for topic in ["stream", "transactions"] {
+        for isolation in Isolation::BOTH {
+            let theirs = source.digest(topic, isolation).expect("readable");
+            assert_eq!(mirror.digest(topic, isolation).expect("readable"), theirs, "{topic}");
+        }
+    }
+}
+
+/// By their bytes the logs are the same, and Kafka's tool finds nothing wrong with any file.
+fn check_bytes(installation: &Installation, cluster: &Cluster, farspan: &Farspan) {
+    let mut all = Vec::new();
+    for (topic, count) in [("stream", STREAM_PARTITIONS), ("transactions", TRANSACTION_PARTITIONS)]
+    {
+        for partition in 0..count {
+            let theirs = cluster.partition_dir(1, topic, partition);
+            let ours = farspan.partition_dir(topic, partition);
+            let difference = first_difference(&theirs, &ours, 0).expect("readable");
+            assert!(difference.is_none(), "{topic}-{partition}: {}", difference.unwrap());
+            all.push(ours);
+        }
+    }
+    let count: usize = all.iter().map(|folder| segments(folder).expect("readable").len()).sum();
+    eprintln!("{count} segments");
+    assert!(count > all.len(), "segments were rolled");
+    check_files(installation, &all);
 }
 
 /// The high watermarks of a topic's partitions, and the last stable offsets.

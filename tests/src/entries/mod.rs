@@ -17,13 +17,3 @@ pub use files::files;
 pub use link::link;
 pub use logs::recovery;
 pub use requests::requests;
-
-/// Every entry, by the name of its fuzz target.
-pub const ENTRIES: [(&str, fn(&[u8])); 6] = [
-    ("requests", requests),
-    ("fetch_response", fetch_response),
-    ("batches", batches),
-    ("recovery", recovery),
-    ("files", files),
-    ("link", link),
-];

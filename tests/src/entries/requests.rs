@@ -191,8 +191,7 @@ impl Run {
         let error = ErrorCode::NOT_LEADER_OR_FOLLOWER;
         let answer = match asked.question {
             Question::Read(_) if kind == 255 => Answer::Read(Err(error)),
-            Question::Read(read) => {
-                assert!(read.offset.0 >= 0 || kind < 255 || read.offset.0 < 0);
+            Question::Read(_) => {
                 let length = u64::from(kind) * 16;
                 let path = std::path::Path::new("/segment").into();
                 let piece = FilePiece { path, position: 0, length };

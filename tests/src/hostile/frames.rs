@@ -281,7 +281,7 @@ mod tests {
     fn every_api_that_is_spoken_is_among_the_sound_requests() {
         let mut random = Random::new(1);
         let mut seen = std::collections::BTreeSet::new();
-        for _ in 0..2_000 {
+        for _ in 0..20_000 {
             let frame = valid(&mut random);
             seen.insert(i16::from_be_bytes([frame[4], frame[5]]));
         }
