@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ::tests::process;
 use serde::Serialize;
-use tests::process;
 
 /// One run of one subject.
 #[derive(Clone, Debug, Serialize)]

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
-use tests::ports::Lease;
-use tests::process::{Process, tied};
+use ::tests::ports::Lease;
+use ::tests::process::{Process, tied};
 
 use crate::options::{Options, Variant};
 use crate::usage::{self, Sample, Watch};

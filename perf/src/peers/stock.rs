@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use tests::kafka::{At, Cluster, ClusterOptions, Installation, Workload};
+use ::tests::kafka::{At, Cluster, ClusterOptions, Installation, Workload};
 use wire::api::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
 use wire::api::{ApiKey, ErrorCode};
 use wire::codec::{Reader, Writer};

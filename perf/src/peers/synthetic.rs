@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ::tests::process::{Process, tied};
 use clap::Parser;
-use tests::process::{Process, tied};
 use tools::synthetic::{Cluster, Growth, NewBatch, Ring, Settings, serve};
 use wire::ids::Offset;
 

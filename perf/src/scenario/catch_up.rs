@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use tests::kafka::joined::first_difference;
+use ::tests::kafka::joined::first_difference;
 
 use super::{Subject, in_turns};
 use crate::options::{Options, Variant};

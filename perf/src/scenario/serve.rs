@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-use tests::kafka::Isolation;
+use ::tests::kafka::Isolation;
 use wire::fetch::IsolationLevel;
 
 use super::{Subject, in_turns};
