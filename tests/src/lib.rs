@@ -8,4 +8,5 @@ pub mod ports;
 pub mod process;
 pub mod random;
 pub mod relay;
+pub mod sim;
 pub mod stage;

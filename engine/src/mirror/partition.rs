@@ -338,7 +338,9 @@ impl Partition {
         }
         if end < earliest {
             if !self.position.is_new {
-                self.jump = Some((end, earliest));
+                // Of a jump whose kind is not told yet this is the rest.
+                let first = self.jump.map_or(end, |(first, _)| first);
+                self.jump = Some((first, earliest));
             }
             effects.push(Effect::StartAt(earliest));
             self.position =

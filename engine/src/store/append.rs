@@ -156,11 +156,15 @@ impl Log {
         base: Offset,
         wall_ms: i64,
     ) -> Result<(), Damage> {
-        let old = self.segments.pop().expect("a log has a segment");
-        for path in old.paths(&self.folder) {
-            disk.remove(&path)?;
+        let last = self.segments.len() - 1;
+        if self.segments[last].base != base {
+            // The new one first: a crash in between must not find a folder without any.
+            self.start_segment(disk, base, wall_ms)?;
+            let old = self.segments.remove(last);
+            for path in old.paths(&self.folder) {
+                disk.remove(&path)?;
+            }
         }
-        self.start_segment(disk, base, wall_ms)?;
         if self.pending.is_empty() {
             self.written.base = base;
             self.written.position = 0;

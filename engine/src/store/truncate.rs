@@ -65,9 +65,34 @@ impl Log {
         wall_ms: i64,
     ) -> Result<Vec<Removed>, Damage> {
         assert!(self.pending.is_empty(), "a log is truncated after its last write");
-        // The new segment first: a crash in between must not find a folder without any, whose log
-        // would begin at 0 again. Only one that has the same name goes before it.
+        let removed = self.replace_segments(disk, offset, wall_ms);
+        if self.segments.is_empty() {
+            // Even a log that failed is asked: a log always has a segment.
+            self.segments.push(Segment::empty(offset, wall_ms));
+        }
+        let removed = removed?;
+        for at in snapshot_offsets(disk, &self.folder)? {
+            disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
+        }
+        self.end_at(offset);
+        self.log_start = offset;
+        self.last_snapshot = Offset(0);
+        self.producers = Producers::default();
+        self.epochs.clear();
+        self.write_epochs(disk)?;
+        Ok(removed)
+    }
+
+    /// Puts an empty segment in place of all that there are. It comes first: a crash in between must
+    /// not find a folder without any, whose log would begin at 0 again.
+    fn replace_segments(
+        &mut self,
+        disk: &mut dyn Disk,
+        offset: Offset,
+        wall_ms: i64,
+    ) -> Result<Vec<Removed>, Damage> {
         let segments = std::mem::take(&mut self.segments);
+        // Only one that has the same name goes before it.
         let (same, others): (Vec<_>, Vec<_>) =
             segments.into_iter().partition(|segment| segment.base == offset);
         let mut removed = Vec::new();
@@ -79,15 +104,6 @@ impl Log {
         for segment in others {
             removed.push(self.remove_segment(disk, segment)?);
         }
-        for at in snapshot_offsets(disk, &self.folder)? {
-            disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
-        }
-        self.end_at(offset);
-        self.log_start = offset;
-        self.last_snapshot = Offset(0);
-        self.producers = Producers::default();
-        self.epochs.clear();
-        self.write_epochs(disk)?;
         Ok(removed)
     }
 
