@@ -15,7 +15,7 @@ use crate::io::Waker;
 use crate::limits;
 use crate::mirror::Loss;
 use crate::serve::{Answer, Asked, CallId, QuestionId, Watched};
-use crate::source::SourceImage;
+use crate::source::{SourceImage, Ticket};
 
 /// What shards and the desk write to a shard.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub enum Letter {
     /// Topics that are new here or have grown, before their partitions are asked for.
     Topics(Vec<Arc<Topic>>),
     /// Somebody saw that the metadata is old.
-    RefreshWanted { topics: Vec<Arc<str>> },
+    RefreshWanted { topics: Vec<Arc<str>>, ticket: Ticket },
     /// Questions of a client of another shard about partitions that this one owns.
     Ask { from: ShardId, questions: Vec<Asked> },
     /// Their answers.

@@ -188,7 +188,8 @@ impl<I: Io> Shard<I> {
 
     /// Begins to mirror. Separate from opening, so that clients are served first.
     pub fn start_mirroring(&mut self) {
-        let Some(options) = self.options.link.clone() else { return };
+        let Some(mut options) = self.options.link.clone() else { return };
+        options.shard = self.options.id;
         let (now, seed) = (self.io.now(), self.io.random());
         let mut effects = Vec::new();
         let mut link = Link::new(options, seed);
@@ -276,9 +277,9 @@ impl<I: Io> Shard<I> {
         match letter {
             Letter::Topics(topics) => self.put_topics(topics),
             Letter::Image(image) => self.follow_image(image),
-            Letter::RefreshWanted { topics } => {
+            Letter::RefreshWanted { topics, ticket } => {
                 if let Some(link) = &mut self.link {
-                    link.refresh(&topics);
+                    link.refresh_for(ticket, &topics);
                 }
             }
             Letter::Ask { from, questions } => {

@@ -49,8 +49,8 @@ impl<I: Io> Shard<I> {
                     self.offset_at(key, question, answer);
                 }
                 Effect::Image(image) => self.new_image(image),
-                Effect::RefreshWanted { topics } => {
-                    self.post.shards[0].send(Letter::RefreshWanted { topics });
+                Effect::RefreshWanted { topics, ticket } => {
+                    self.post.shards[0].send(Letter::RefreshWanted { topics, ticket });
                 }
                 Effect::LeaderMoved { key, epoch, .. } => self.leader_moved(key, epoch),
                 Effect::Unreachable { broker, reason } => {

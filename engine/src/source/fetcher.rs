@@ -26,7 +26,7 @@ use super::{FetchedPartition, SourcePartition};
 use crate::ids::{Now, PartitionKey};
 
 /// The last version that names topics by their names.
-const NAMES_MOST: i16 = 12;
+pub(super) const NAMES_MOST: i16 = 12;
 
 /// The fastest link that is counted on: 2 GB/s, near 20 Gbit/s, on one connection.
 const BYTES_PER_MICROSECOND: u128 = 2_000;
@@ -53,6 +53,8 @@ pub(super) struct Fetcher {
     pub(super) turn: Turn,
     /// No request goes before this moment: the broker asked for it.
     pub(super) not_before: Now,
+    /// The doubt of the moment when the connection was made.
+    pub(super) doubt: u64,
     /// When the request that is out was sent.
     pub(super) asked_at: Now,
     /// The shortest time from a request to the first byte of its answer on this connection.
@@ -113,6 +115,7 @@ impl Fetcher {
             key,
             turn: Turn::Ours,
             not_before: Now(0),
+            doubt: 0,
             asked_at: Now(0),
             answer_begins_after: None,
             bytes_asked: 0,
@@ -229,6 +232,16 @@ impl Fetcher {
     /// The version of the next request, where the broker and we speak `spoken`.
     pub(super) const fn version(&self, spoken: i16) -> i16 {
         if self.without_id > 0 && spoken > NAMES_MOST { NAMES_MOST } else { spoken }
+    }
+
+    pub(super) const fn key(&self) -> FetcherKey {
+        self.key
+    }
+
+    /// The members that the next request, of this version, may name.
+    pub(super) fn next_named(&self, version: i16) -> Vec<PartitionKey> {
+        let all = self.session_epoch == 0 || self.by_id != (version > NAMES_MOST);
+        if all { self.members.iter().copied().collect() } else { self.changed.clone() }
     }
 
     /// Writes the next request.

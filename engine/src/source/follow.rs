@@ -56,6 +56,8 @@ pub(super) struct Followed {
     pub(super) changed: bool,
     /// Troubles since it was last answered without one.
     pub(super) failures: u8,
+    /// What its name stood for was in doubt at this moment, last.
+    pub(super) doubt: u64,
 }
 
 const _: () = assert!(size_of::<Followed>() <= 96);
@@ -162,6 +164,7 @@ impl Link {
                 in_session: false,
                 changed: false,
                 failures: 0,
+                doubt: 0,
             };
             self.table.insert(key, followed);
             self.look_for_leader(key);
@@ -193,6 +196,7 @@ impl Link {
         self.leave_fetcher(key);
         self.timers.clear(Timer::Partition(key));
         self.homeless.remove(&key);
+        self.doubts.forget(key);
         self.table.remove(key);
     }
 
@@ -217,7 +221,7 @@ impl Link {
     }
 
     /// Puts a partition into the fetcher of its leader.
-    fn place(&mut self, key: PartitionKey) {
+    pub(super) fn place(&mut self, key: PartitionKey) {
         let Some(followed) = self.table.get(key) else { return };
         if followed.wish == Wish::Rest {
             return;
@@ -245,7 +249,7 @@ impl Link {
         self.awake.extend(target);
     }
 
-    fn leave_fetcher(&mut self, key: PartitionKey) {
+    pub(super) fn leave_fetcher(&mut self, key: PartitionKey) {
         let Some(followed) = self.table.get_mut(key) else { return };
         let Some(fetcher) = followed.fetcher.and_then(|key| self.fetchers.get_mut(&key)) else {
             return;
@@ -269,6 +273,7 @@ impl Link {
         self.leave_fetcher(key);
         let followed = self.table.get_mut(key).expect("it is followed");
         followed.failures = followed.failures.saturating_add(1);
+        followed.doubt = self.doubts.doubt();
         self.survey.want([Arc::clone(&followed.at.source.topic)]);
         let known = (followed.leader, followed.at.leader_epoch);
         let told = trouble.leader.filter(|told| {
@@ -297,6 +302,7 @@ impl Link {
 
     /// A partition has rested long enough.
     pub(super) fn rested(&mut self, key: PartitionKey, out: &mut Vec<Effect>) {
+        self.doubts.forget(key);
         let Some(followed) = self.table.get_mut(key) else { return };
         if followed.wish == Wish::Rest {
             followed.wish = Wish::Fetch;

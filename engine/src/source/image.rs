@@ -7,6 +7,7 @@ use wire::api::ErrorCode;
 use wire::api::metadata::{MetadataResponse, MetadataResponsePartition, MetadataResponseTopic};
 use wire::ids::{BrokerId, LeaderEpoch, PartitionIndex, TopicId};
 
+use super::doubt::Told;
 use super::filter::{Exclusion, TopicFilter};
 
 /// After how many full listings in a row that tell something older than what is known the older is
@@ -25,6 +26,8 @@ pub struct SourceImage {
     pub topics: BTreeMap<Arc<str>, Arc<SourceTopic>>,
     /// The topics that the filter does not want, and why.
     pub excluded: BTreeMap<Arc<str>, Exclusion>,
+    /// When topics were told last, for the links of other shards.
+    pub(super) told: Told,
 }
 
 /// A broker, where it says that it listens.
@@ -133,6 +136,11 @@ impl Atlas {
         self.older.is_empty() && self.doubted.is_empty()
     }
 
+    /// Whether something older was told of a topic, and not believed.
+    pub(super) fn is_in_dispute(&self, topic: &str) -> bool {
+        self.older.contains_key(topic)
+    }
+
     /// The image after `answer`, which listed all topics or (`full` is false) those that were named.
     pub(super) fn survey(
         &mut self,
@@ -144,6 +152,8 @@ impl Atlas {
         let mut image = SourceImage {
             cluster_id: same_cluster(old, answer)?,
             brokers: brokers(answer)?,
+            // No news by itself.
+            told: old.told.clone(),
             ..SourceImage::default()
         };
         if !full {

@@ -9,6 +9,7 @@ use wire::ids::BrokerId;
 
 use super::backoff::{Random, delay};
 use super::conn::{About, Heard, Refusal};
+use super::doubt::Doubts;
 use super::fetcher::{Endpoint, Fetcher, Turn};
 use super::follow::{FetcherKey, Table};
 use super::image::SourceImage;
@@ -49,6 +50,9 @@ pub struct Link {
     pub(super) timers: Timers<Timer>,
 
     pub(super) survey: Survey,
+    pub(super) doubts: Doubts,
+    /// Empty between calls; kept for its room.
+    pub(super) doubtful: Vec<PartitionKey>,
     /// Where brokers say that they listen: what the image says, and newer words of brokers.
     pub(super) brokers: BTreeMap<BrokerId, Address>,
 
@@ -81,6 +85,8 @@ impl Link {
         Self {
             client_id: options.client_id.as_str().into(),
             survey: Survey::new(image, options.follows_metadata, random.next()),
+            doubts: Doubts::new(options.shard, options.follows_metadata),
+            doubtful: Vec::new(),
             options,
             random,
             timers: Timers::new(),
@@ -191,8 +197,11 @@ impl Link {
         match line {
             LineKey::Survey => {}
             LineKey::Lookups(broker) => self.lookups.wake(broker),
-            LineKey::Fetcher(fetcher) => {
-                self.awake.insert(fetcher);
+            LineKey::Fetcher(key) => {
+                if let Some(fetcher) = self.fetchers.get_mut(&key) {
+                    fetcher.doubt = self.doubts.doubt();
+                }
+                self.awake.insert(key);
             }
         }
     }
@@ -294,14 +303,17 @@ impl Link {
             return;
         }
         let line = LineKey::Fetcher(key);
-        if self.ready_line(line, now, out).is_none() {
+        let Some((_, conn)) = self.ready_line(line, now, out) else { return };
+        let spoken = conn.spoken().fetch;
+        self.rest_the_doubtful(key, spoken, now);
+        if !self.fetchers.get(&key).is_some_and(Fetcher::is_wanted) {
             return;
         }
         let Self { lines, fetchers, table, options, .. } = self;
         let fetcher = fetchers.get_mut(&key).expect("it was there a moment ago");
         let open = lines.get_mut(&line).and_then(Line::ready);
         let (peer, conn) = open.expect("it was ready a moment ago");
-        let version = fetcher.version(conn.spoken().fetch);
+        let version = fetcher.version(spoken);
         let bytes = conn.ask(ApiKey::FETCH, version, About::Fetch, |writer| {
             fetcher.write(writer, version, table, options);
         });

@@ -7,6 +7,7 @@
 //!  image      what the source consists of; never goes back
 //!  fetcher    one fetch session: what is in it, what changed, whose turn it is
 //!  follow     which partition is fetched where, and what becomes of its errors
+//!  doubt      whether a name still stands for the topic that it stood for
 //!  lookup     where an epoch ended, where a log begins and ends
 //!  filter     which topics are wanted
 //! ```
@@ -18,6 +19,7 @@
 
 mod backoff;
 mod conn;
+mod doubt;
 mod fetcher;
 mod filter;
 mod follow;
@@ -39,6 +41,7 @@ use std::sync::Arc;
 use wire::api::ErrorCode;
 use wire::ids::{BrokerId, LeaderEpoch, Offset, PartitionIndex, TopicId};
 
+pub use doubt::Ticket;
 pub use filter::{Exclusion, TopicFilter};
 pub use image::{Leadership, SourceBroker, SourceImage, SourceTopic};
 pub use link::Link;
@@ -97,11 +100,12 @@ pub enum Effect {
     EndOfEpoch { key: PartitionKey, asked: LeaderEpoch, answer: Result<EndOfEpoch, ErrorCode> },
     /// An offset of the source. The answer to [`Link::look_up`].
     OffsetAt { key: PartitionKey, question: Question, answer: Result<OffsetAt, ErrorCode> },
-    /// The metadata changed. Where the link follows it, the other shards' links are to be told.
+    /// The metadata changed, or another shard asked for it again. Where the link follows it, the
+    /// other shards' links are to be told, even where the topics are the same.
     Image(Arc<SourceImage>),
     /// These topics' metadata is wanted newer (all topics where none is named), by a link that does
-    /// not follow it itself: for [`Link::refresh`] of the one that does.
-    RefreshWanted { topics: Vec<Arc<str>> },
+    /// not follow it itself: for [`Link::refresh_for`] of the one that does.
+    RefreshWanted { topics: Vec<Arc<str>>, ticket: Ticket },
     /// A followed partition has a new leader or a new leader epoch; no broker where there is none.
     LeaderMoved { key: PartitionKey, leader: BrokerId, epoch: LeaderEpoch },
     /// For a log line: a broker cannot be spoken with, for the first time since it last could.

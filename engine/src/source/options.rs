@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::filter::TopicFilter;
+use crate::ids::ShardId;
 
 /// How the source is spoken with.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
+    /// Whose link it is. The shard says so itself.
+    pub shard: ShardId,
     /// Where the source can be asked who is there.
     pub bootstrap: Vec<(String, u16)>,
     /// The cluster that this must be; the first one that answers where it is not said.
@@ -48,6 +51,7 @@ pub struct LinkOptions {
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {
+            shard: ShardId::default(),
             bootstrap: Vec::new(),
             cluster_id: None,
             client_id: "farspan".to_string(),

@@ -155,7 +155,9 @@ impl Link {
     /// Takes the metadata that another shard's link was told.
     pub fn image(&mut self, image: Arc<SourceImage>, now: Now, out: &mut Vec<Effect>) {
         if !Arc::ptr_eq(&image, &self.survey.image) {
+            self.doubts.take(&image);
             self.take_image(image, out);
+            self.settle_doubts();
         }
         self.flush(now, out);
     }
@@ -185,6 +187,7 @@ impl Link {
         }
         let Some((request, full)) = self.survey.next_request(now) else { return };
         self.survey.not_before = now.plus(self.options.metadata_refresh_least);
+        self.doubts.asks();
         let Some((peer, conn)) = self.ready_line(LineKey::Survey, now, out) else { return };
         let version = conn.spoken().metadata;
         let about = About::Metadata { full };
@@ -208,7 +211,8 @@ impl Link {
         let all = std::mem::take(&mut survey.all_wanted);
         let wanted = std::mem::take(&mut survey.wanted);
         let topics = if all { Vec::new() } else { wanted.into_iter().collect() };
-        out.push(Effect::RefreshWanted { topics });
+        let ticket = self.doubts.draw_ticket();
+        out.push(Effect::RefreshWanted { topics, ticket });
     }
 
     /// A broker has answered with metadata.
@@ -231,6 +235,7 @@ impl Link {
             self.survey.all_not_before = now.plus(least);
         }
         let changed = if full && self.survey.is_as_before(listing) {
+            self.doubts.told_again();
             false
         } else {
             self.take_answer(full, body, version, out)?
@@ -238,6 +243,12 @@ impl Link {
         if full {
             self.survey.last_all = Some(listing);
         }
+        if self.doubts.wants_echo() {
+            let mut image = SourceImage::clone(&self.survey.image);
+            self.doubts.stamp(&mut image);
+            out.push(Effect::Image(Arc::new(image)));
+        }
+        self.settle_doubts();
         self.survey.fruitless = match changed || periodic {
             true => 0,
             false => self.survey.fruitless + 1,
@@ -273,7 +284,10 @@ impl Link {
         if !surveyed.ask.is_empty() {
             survey.want(surveyed.ask);
         }
-        let Some(image) = surveyed.image else { return Ok(false) };
+        let image = surveyed.image.as_ref().unwrap_or(&survey.image);
+        self.doubts.told(full, &answer, image, &survey.atlas);
+        let Some(mut image) = surveyed.image else { return Ok(false) };
+        self.doubts.stamp(Arc::make_mut(&mut image));
         out.push(Effect::Image(Arc::clone(&image)));
         self.take_image(image, out);
         Ok(true)

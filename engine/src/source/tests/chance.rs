@@ -152,6 +152,10 @@ fn run(seed: u64) -> Vec<String> {
     let fetchers_per_broker = 1 + below(&mut random, 2) as u32;
     let mut world = World::asleep(LinkOptions { fetchers_per_broker, ..options() });
     world.cluster.brokers.insert(3);
+    if seed.is_multiple_of(3) {
+        // By name.
+        world.cluster.versions[0].2 = 12;
+    }
     let leaders = vec![(1, 5), (2, 5), (3, 5), (1, 5), (2, 5), (3, 5), (1, 5), (2, 5)];
     world.cluster.topics.insert("a".to_string(), (topic_id("a"), leaders));
     world.start();

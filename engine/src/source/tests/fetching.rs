@@ -163,6 +163,7 @@ fn a_broker_of_kafka_2_1_is_fetched_from_by_name() {
     let mut first = at("a", 0, 10);
     first.source.topic_id = wire::ids::TopicId::ZERO;
     world.follow(0, first);
+    world.pass_ms(200);
     let fetch = world.fetch_at(1);
     assert_eq!((fetch.version, &*fetch.request.topics[0].name), (10, "a"));
     world.answer(
@@ -181,6 +182,7 @@ fn a_topic_without_an_id_makes_its_session_go_by_name() {
     world.cluster.topics.insert("b".to_string(), (wire::ids::TopicId::ZERO, leaders));
     let fetch = world.fetch_at(1);
     world.follow(9, nameless);
+    world.tell(|link| link.refresh(&[]));
     world.pass_ms(200);
     world.answer(&fetch, &Answer { session_id: 71, ..Default::default() });
     let fetch = world.fetch_at(1);

@@ -120,7 +120,7 @@ fn other_shards_are_told_the_metadata_and_ask_for_news_through_the_first() {
         .told
         .iter()
         .filter_map(|effect| match effect {
-            Effect::RefreshWanted { topics } => Some(names(topics)),
+            Effect::RefreshWanted { topics, .. } => Some(names(topics)),
             _ => None,
         })
         .collect();
