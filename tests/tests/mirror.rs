@@ -556,7 +556,6 @@ fn nothing_is_taken_by_id_of_a_topic_created_anew_while_the_way_was_cut() {
 }
 
 #[test]
-#[ignore = "a fetch by name goes out before the metadata is asked for again"]
 fn nothing_is_taken_by_name_of_a_topic_created_anew_while_the_way_was_cut() {
     nothing_is_taken_of_a_topic_created_anew_while_the_way_was_cut(stage("2.8.2"));
 }
