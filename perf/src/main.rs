@@ -8,6 +8,7 @@
 //!
 //! The exit code is 1 where a scenario's goal is missed.
 
+mod calm;
 mod machine;
 mod options;
 mod peers;

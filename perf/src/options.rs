@@ -1,6 +1,7 @@
 //! What can be said on the command line, and what a scenario is told.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use clap::Parser;
 
@@ -19,6 +20,9 @@ pub struct Arguments {
     /// Bytes that each round moves.
     #[arg(long)]
     bytes: Option<u64>,
+    /// Seconds that a run waits for a calm machine, at most.
+    #[arg(long)]
+    patience: Option<u64>,
     /// Where the numbers go, in place of perf/runs/SCENARIO.json (not written by --quick).
     #[arg(long)]
     json: Option<PathBuf>,
@@ -42,6 +46,8 @@ pub struct Options {
     pub quick: bool,
     pub rounds: usize,
     pub bytes: u64,
+    /// How long a run waits for a calm machine.
+    pub patience: Duration,
     pub farspan: Option<PathBuf>,
     pub variants: Vec<Variant>,
     only: Vec<String>,
@@ -74,6 +80,7 @@ impl Options {
             quick,
             rounds: arguments.rounds.unwrap_or(if quick { ROUNDS_QUICK } else { ROUNDS }).max(1),
             bytes: arguments.bytes.unwrap_or(if quick { BYTES_QUICK } else { BYTES }),
+            patience: Duration::from_secs(arguments.patience.unwrap_or(if quick { 0 } else { 20 })),
             farspan: arguments.farspan.clone(),
             variants,
             only: arguments.only.clone(),

@@ -18,6 +18,7 @@ pub struct Row {
     pub mb_per_second: Spread,
     pub cpu_seconds_per_gb: Spread,
     pub resident_mb: Spread,
+    pub strangers: Spread,
     pub others_cpu_seconds_per_gb: Vec<(String, Spread)>,
     runs: Vec<Sample>,
 }
@@ -39,6 +40,7 @@ impl Row {
             mb_per_second: spread(&Sample::mb_per_second),
             cpu_seconds_per_gb: spread(&Sample::cpu_per_gb),
             resident_mb: spread(&|run| run.resident_bytes as f64 / 1e6),
+            strangers: spread(&|run| run.strangers),
             others_cpu_seconds_per_gb,
             runs,
         }
@@ -144,18 +146,19 @@ impl Report {
         );
         let width = self.rows.iter().map(|row| row.subject.len()).max().unwrap_or(0);
         println!(
-            "{:width$}  {:<22} {:<20} {:<18} others CPU s/GB",
-            "", "MB/s", "CPU s/GB", "MB RAM"
+            "{:width$}  {:<22} {:<20} {:<18} {:<18} others CPU s/GB",
+            "", "MB/s", "CPU s/GB", "MB RAM", "strangers' CPUs"
         );
         for row in &self.rows {
             let others = row.others_cpu_seconds_per_gb.iter();
             let others: Vec<_> = others.map(|(name, cpu)| format!("{name} {cpu}")).collect();
             println!(
-                "{:width$}  {:<22} {:<20} {:<18} {}",
+                "{:width$}  {:<22} {:<20} {:<18} {:<18} {}",
                 row.subject,
                 row.mb_per_second,
                 row.cpu_seconds_per_gb,
                 row.resident_mb,
+                row.strangers,
                 others.join(", ")
             );
         }

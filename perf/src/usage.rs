@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use ::tests::process;
 use serde::Serialize;
 
+use crate::calm::Everybody;
+
 /// One run of one subject.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
@@ -17,6 +19,8 @@ pub struct Sample {
     /// Of the subject itself, with the kernel's workers that belong to it.
     pub cpu_seconds: f64,
     pub resident_bytes: u64,
+    /// Processors that strangers kept busy meanwhile.
+    pub strangers: f64,
     /// Of others that took part, by name.
     pub others_cpu_seconds: BTreeMap<String, f64>,
 }
@@ -38,6 +42,7 @@ impl Sample {
 /// Processes under a watch: time and processor time from its start on.
 pub struct Watch {
     started: Instant,
+    everybody: Everybody,
     /// The subject first.
     processes: Vec<(&'static str, u32, f64)>,
 }
@@ -50,7 +55,7 @@ impl Watch {
             (name, pid, process::cpu_seconds(pid).unwrap_or(0.0))
         };
         let processes = processes.iter().map(used).collect();
-        Self { started: Instant::now(), processes }
+        Self { started: Instant::now(), everybody: Everybody::start(), processes }
     }
 
     /// The subject is a process that was started after the watch.
@@ -66,9 +71,11 @@ impl Watch {
             used.push(((*name).to_owned(), now - before));
         }
         let resident_bytes = process::resident_bytes_max(self.processes[0].1).unwrap_or(0);
+        let ours: f64 = used.iter().map(|(_, seconds)| seconds).sum();
+        let strangers = ((self.everybody.cpu_seconds() - ours) / seconds).max(0.0);
         let cpu_seconds = used.remove(0).1;
         let others_cpu_seconds = used.into_iter().collect();
-        Ok(Sample { bytes, seconds, cpu_seconds, resident_bytes, others_cpu_seconds })
+        Ok(Sample { bytes, seconds, cpu_seconds, resident_bytes, strangers, others_cpu_seconds })
     }
 }
 

@@ -36,6 +36,8 @@ struct Arguments {
     #[arg(long)]
     fetch_bytes_max: Option<i32>,
     #[arg(long)]
+    fetch_bytes_near: Option<i32>,
+    #[arg(long)]
     partition_fetch_bytes_max: Option<i32>,
     #[arg(long)]
     fetch_min_bytes: Option<i32>,
@@ -89,6 +91,7 @@ fn link(arguments: &Arguments, from: &str) -> Result<LinkOptions, String> {
         *arguments;
     link.fetchers_per_broker = fetchers_per_broker.unwrap_or(link.fetchers_per_broker);
     link.fetch_bytes_max = fetch_bytes_max.unwrap_or(link.fetch_bytes_max);
+    link.fetch_bytes_near = arguments.fetch_bytes_near.unwrap_or(link.fetch_bytes_near);
     link.partition_fetch_bytes_max =
         partition_fetch_bytes_max.unwrap_or(link.partition_fetch_bytes_max);
     link.fetch_min_bytes = arguments.fetch_min_bytes.unwrap_or(link.fetch_min_bytes);

@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Instant;
 
+use crate::calm::Everybody;
 use crate::usage::{Sample, thread_cpu_seconds};
 
 /// How the bytes of a run are moved.
@@ -34,6 +35,7 @@ pub fn run(folder: &Path, shape: Shape) -> Result<Sample, String> {
         let sender = scope.spawn(move || send(TcpStream::connect(address)?, shape, chunks));
         let (mut stream, _) = listener.accept().map_err(failed)?;
         let (started, used) = (Instant::now(), thread_cpu_seconds());
+        let everybody = Everybody::start();
         let mut chunk = vec![0; shape.chunk_bytes];
         let mut ends = vec![0; files.len()];
         let mut sum = 0;
@@ -50,13 +52,15 @@ pub fn run(folder: &Path, shape: Shape) -> Result<Sample, String> {
         let seconds = started.elapsed().as_secs_f64();
         let cpu_seconds = thread_cpu_seconds() - used;
         let sender = sender.join().map_err(|_| "the sender panicked".to_owned())?;
-        let others = BTreeMap::from([("sender".to_owned(), sender.map_err(failed)?)]);
+        let sender = sender.map_err(failed)?;
+        let strangers = ((everybody.cpu_seconds() - cpu_seconds - sender) / seconds).max(0.0);
         Ok(Sample {
             bytes: chunks * shape.chunk_bytes as u64,
             seconds,
             cpu_seconds,
             resident_bytes: shape.chunk_bytes as u64,
-            others_cpu_seconds: others,
+            strangers,
+            others_cpu_seconds: BTreeMap::from([("sender".to_owned(), sender)]),
         })
     })
 }

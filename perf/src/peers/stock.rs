@@ -1,5 +1,6 @@
 //! Stock Kafka as its own scripts start it: a broker that holds the topic, and one that follows it.
 
+use std::cell::{Ref, RefCell};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
@@ -39,7 +40,7 @@ const RECORD_BYTES: u64 = 1_000;
 
 /// Brokers, with a topic on the first of them.
 pub struct Stock {
-    pub cluster: Cluster,
+    cluster: RefCell<Cluster>,
     pub workload: Workload,
     /// In the topic's segment files.
     pub bytes: u64,
@@ -67,7 +68,7 @@ impl Stock {
             .set("share.coordinator.state.topic.min.isr", "1");
         let cluster = Cluster::start(&installation, options)?;
         let workload = Workload::start(&Installation::clients()?)?;
-        let mut stock = Self { cluster, workload, bytes: 0 };
+        let mut stock = Self { cluster: RefCell::new(cluster), workload, bytes: 0 };
         stock.client().create(TOPIC, PARTITIONS, &[])?;
         stock.reassign(&[LEADER])?;
         usage::poll("the topic on one broker", Duration::from_secs(30), || {
@@ -77,13 +78,18 @@ impl Stock {
         for batch_bytes in BATCH_BYTES {
             stock.produce(bytes / BATCH_BYTES.len() as u64, batch_bytes)?;
         }
-        stock.bytes = usage::log_bytes(&stock.cluster.log_dir(1), TOPIC, PARTITIONS);
+        let data = stock.cluster().log_dir(1);
+        stock.bytes = usage::log_bytes(&data, TOPIC, PARTITIONS);
         eprintln!("the topic holds {} MB", stock.bytes / 1_000_000);
         Ok(stock)
     }
 
+    pub fn cluster(&self) -> Ref<'_, Cluster> {
+        self.cluster.borrow()
+    }
+
     pub fn client(&self) -> At {
-        self.workload.at(&self.cluster.bootstrap())
+        self.workload.at(&self.cluster().bootstrap())
     }
 
     fn produce(&self, bytes: u64, batch_bytes: u64) -> Result<(), String> {
@@ -102,13 +108,18 @@ impl Stock {
 
     /// The broker that holds the topic.
     pub fn leader_pid(&self) -> Result<u32, String> {
-        self.cluster.pid(1).ok_or_else(|| "the broker is down".to_owned())
+        self.cluster().pid(1).ok_or_else(|| "the broker is down".to_owned())
+    }
+
+    /// The follower becomes a JVM that has copied nothing yet.
+    pub fn restart_follower(&self) -> Result<(), String> {
+        self.cluster.borrow_mut().restart(2)
     }
 
     /// One catch-up by the follower: from the reassignment until it is in every ISR.
     pub fn follow(&self) -> Result<Sample, String> {
-        let data = self.cluster.log_dir(2);
-        let follower = self.cluster.pid(2).ok_or("the follower is down")?;
+        let data = self.cluster().log_dir(2);
+        let follower = self.cluster().pid(2).ok_or("the follower is down")?;
         let watch = Watch::start(&[("follower", follower), ("source", self.leader_pid()?)]);
         self.reassign(&[LEADER, FOLLOWER])?;
         usage::poll("all bytes", Duration::from_secs(300), || {
@@ -125,7 +136,7 @@ impl Stock {
     /// The follower gives up the topic, and its files are gone.
     fn forget_follower(&self) -> Result<(), String> {
         self.reassign(&[LEADER])?;
-        let data = self.cluster.log_dir(2);
+        let data = self.cluster().log_dir(2);
         usage::poll("the follower's files to go", Duration::from_secs(60), || {
             let entries = std::fs::read_dir(&data).map_err(|error| error.to_string())?;
             let ours = |name: String| name.starts_with(TOPIC);
@@ -205,7 +216,7 @@ impl Stock {
 
     fn exchange(&self, request: &[u8]) -> Result<Vec<u8>, String> {
         let exchange = || {
-            let mut stream = TcpStream::connect(self.cluster.address(1))?;
+            let mut stream = TcpStream::connect(self.cluster().address(1))?;
             stream.write_all(request)?;
             let mut size = [0; 4];
             stream.read_exact(&mut size)?;

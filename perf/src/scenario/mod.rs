@@ -5,6 +5,7 @@ mod catch_up;
 mod engine;
 mod serve;
 
+use crate::calm;
 use crate::options::Options;
 use crate::report::{Report, Row};
 use crate::usage::Sample;
@@ -46,12 +47,14 @@ pub fn in_turns(options: &Options, mut subjects: Vec<Subject<'_>>) -> Result<Vec
         for step in 0..count {
             let index = (round + step) % count;
             let (name, run) = &mut subjects[index];
+            calm::wait(options.patience);
             let sample = run().map_err(|error| format!("{name}: {error}"))?;
             eprintln!(
-                "round {round}: {name}: {:.0} MB/s, {:.3} CPU s/GB, {:?}",
+                "round {round}: {name}: {:.0} MB/s, {:.3} CPU s/GB, {:?}, strangers {:.1}",
                 sample.mb_per_second(),
                 sample.cpu_per_gb(),
-                sample.others_cpu_seconds
+                sample.others_cpu_seconds,
+                sample.strangers
             );
             if round > 0 {
                 runs[index].push(sample);

@@ -22,7 +22,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     let folder = options.folder()?;
     let stock = Stock::start(folder.path().join("kafka"), 1, options.bytes)?;
     let data = folder.path().join("farspan");
-    let from = stock.cluster.address(1);
+    let from = stock.cluster().address(1);
     let work = Work { from: &from, topic: TOPIC, partitions: PARTITIONS, bytes: stock.bytes };
     let variant = &options.variants[0];
     let (_, mirror) = farspan::catch_up(options, variant, &data, &work, &[])?;

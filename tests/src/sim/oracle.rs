@@ -211,11 +211,12 @@ impl Oracle {
         }
     }
 
-    /// A new process has opened all logs.
+    /// A new process has opened all logs, but those that a disk which refuses (`was_struck`) left
+    /// half-way through their recovery.
     ///
     /// # Errors
     /// What is not there any more.
-    pub fn reopened(&mut self, drive: &mut Drive, truth: &Truth) -> Verdict {
+    pub fn reopened(&mut self, drive: &mut Drive, truth: &Truth, was_struck: bool) -> Verdict {
         drive.gone.clear();
         let there: BTreeSet<_> = folders(drive).into_iter().map(|(name, _, _)| name).collect();
         for (name, held) in &mut self.held {
@@ -227,15 +228,18 @@ impl Oracle {
                 continue;
             }
             let segments = segments(drive, &Path::new(DATA).join(name));
-            if let Some((&first, _)) = segments.first_key_value()
-                && first <= held.end
-            {
-                held.end = first;
-                held.is_fresh = true;
+            match segments.first_key_value() {
+                Some((&first, _)) if first <= held.end => {
+                    held.end = first;
+                    held.is_fresh = true;
+                }
+                Some(_) => {}
+                // Left between the removal of the old segments and the making of a new one.
+                None => held.end = floor,
             }
         }
         self.held.retain(|name, _| there.contains(name));
-        self.look(drive, truth, true)?;
+        self.look(drive, truth, !was_struck)?;
         for (name, held) in &mut self.held {
             if let Some(floor) = held.floor.take()
                 && held.end < floor

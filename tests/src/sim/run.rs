@@ -201,7 +201,8 @@ fn setup(random: &mut Random) -> Setup {
     };
     Setup {
         shards,
-        memory_bytes: usize::from(shards) * *random.pick(&[1 << 20, 2 << 20, 16 << 20]),
+        // At least one answer of the largest size must fit.
+        memory_bytes: usize::from(shards) * *random.pick(&[2 << 20, 4 << 20, 16 << 20]),
         log,
         link,
         checkpoint_interval: Duration::from_millis(random.between(300, 5_000)),

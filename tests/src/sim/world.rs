@@ -301,7 +301,9 @@ impl World {
         match catch_unwind(AssertUnwindSafe(start)) {
             Ok(Ok(process)) => {
                 self.process = Some(process);
-                self.oracle.reopened(&mut self.space.borrow_mut().drive, &self.source.truth)?;
+                let drive = &mut self.space.borrow_mut().drive;
+                let was_struck = drive.struck > struck;
+                self.oracle.reopened(drive, &self.source.truth, was_struck)?;
                 Ok(true)
             }
             Ok(Err(why)) => {

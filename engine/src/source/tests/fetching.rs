@@ -317,3 +317,30 @@ fn nothing_is_said_before_the_start() {
     world.start();
     assert_eq!(world.fetch_at(1).wishes(), [(0, 10)]);
 }
+
+/// What the fetches of one connection ask for, whose answers begin after `after`.
+fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
+    let mut world = World::new(options());
+    world.follow(0, at("a", 0, 10));
+    let mut asked = Vec::new();
+    for _ in 0..count {
+        let fetch = world.fetch_at(1);
+        asked.push(fetch.request.head.max_bytes >> 20);
+        world.now = world.now.plus(after);
+        let now = world.now;
+        world.tell(|link| link.frame_begins(fetch.peer, now));
+        let partitions = vec![records(0, 5)];
+        world.answer(&fetch, &Answer { session_id: 71, partitions, ..Default::default() });
+        let next = world.orders[&0] + 5;
+        world.follow(0, at("a", 0, next));
+        world.resume();
+    }
+    asked
+}
+
+#[test]
+fn a_broker_next_door_is_asked_for_little_and_one_far_away_for_more_and_more() {
+    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [2, 2, 2]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [2, 4, 5, 5]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(80), 7), [2, 4, 8, 16, 32, 50, 50]);
+}
