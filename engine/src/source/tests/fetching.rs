@@ -321,7 +321,8 @@ fn nothing_is_said_before_the_start() {
 /// What the fetches of one connection ask for, whose answers begin after `after`.
 fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
     let mut world = World::new(options());
-    world.follow(0, at("a", 0, 10));
+    let mut offset = 10;
+    world.follow(0, at("a", 0, offset));
     let mut asked = Vec::new();
     for _ in 0..count {
         let fetch = world.fetch_at(1);
@@ -331,8 +332,8 @@ fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
         world.tell(|link| link.frame_begins(fetch.peer, now));
         let partitions = vec![records(0, 5)];
         world.answer(&fetch, &Answer { session_id: 71, partitions, ..Default::default() });
-        let next = world.orders[&0] + 5;
-        world.follow(0, at("a", 0, next));
+        offset += 5;
+        world.follow(0, at("a", 0, offset));
         world.resume();
     }
     asked
