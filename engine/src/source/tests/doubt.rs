@@ -21,6 +21,7 @@ fn fetching(fetch_version: i16) -> (World, Fetch) {
     fetch.unwrap().2 = fetch_version;
     world.start();
     world.follow(0, at("a", 0, 10));
+    world.tell(|link| link.refresh(&[]));
     world.pass_ms(1_100);
     let fetch = world.fetch_at(1);
     assert_eq!((fetch.version, fetch.wishes()), (fetch_version, vec![(0, 10)]));
@@ -53,7 +54,6 @@ fn a_name_that_became_another_topics_is_never_fetched_by() {
 #[test]
 fn a_topic_that_goes_by_its_id_is_fetched_at_once() {
     let (mut world, _) = fetching(13);
-    world.tell(|link| link.refresh(&[]));
     let asked = world.metadata_requests.len();
     world.cut(1);
     world.pass_ms(100);
