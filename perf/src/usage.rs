@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,19 +86,35 @@ pub fn thread_cpu_seconds() -> f64 {
     nanoseconds.unwrap_or(0.0) / 1e9
 }
 
-/// Touches as much of the page cache as a run will fill, so that the run does not pay for memory
-/// that the hypervisor has to find first.
-pub fn touch_page_cache(folder: &Path, bytes: u64) -> Result<(), String> {
-    let path = folder.join("touched");
-    let chunk = vec![1_u8; 1 << 20];
-    let touched = File::create(&path).and_then(|mut file| {
-        for _ in 0..bytes.div_ceil(chunk.len() as u64) {
-            file.write_all(&chunk)?;
-        }
-        drop(file);
-        fs::remove_file(&path)
-    });
-    touched.map_err(|error| format!("{}: {error}", path.display()))
+/// Memory that stays free when the page cache was filled.
+const FREE_BYTES_LEFT: u64 = 512 << 20;
+
+/// Fills free memory with pages that nobody needs, as the page cache of every server that has run for
+/// a while is filled. A run then takes its memory from there. Free memory in its place is memory that
+/// a virtual machine's host may have to find first, and to whom that happens is chance.
+///
+/// Gives what holds the pages; where the kernel wants them it takes them.
+pub fn fill_page_cache(folder: &Path) -> Result<Option<File>, String> {
+    let free = memory_free_bytes().saturating_sub(FREE_BYTES_LEFT);
+    let filled = || -> std::io::Result<File> {
+        // A file of nothing but a hole costs no disk; its pages are as good as any.
+        let mut file = tempfile::tempfile_in(folder)?;
+        file.set_len(free)?;
+        let mut chunk = vec![0; 1 << 20];
+        while file.read(&mut chunk)? > 0 {}
+        Ok(file)
+    };
+    if free == 0 {
+        return Ok(None);
+    }
+    filled().map(Some).map_err(|error| format!("{}: {error}", folder.display()))
+}
+
+fn memory_free_bytes() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemFree:"));
+    let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
 }
 
 /// The bytes in the segment files of some partitions of a topic.

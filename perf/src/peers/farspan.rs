@@ -59,15 +59,20 @@ impl Farspan {
         self.listen.address()
     }
 
-    /// Waits until every byte is in the segment files, and farspan knows that nothing is missing.
-    pub fn await_all(&mut self, data: &Path, work: &Work<'_>) -> Result<(), String> {
+    /// Waits until every byte is in the segment files.
+    fn await_bytes(&mut self, data: &Path, work: &Work<'_>) -> Result<(), String> {
         let Work { topic, partitions, bytes, .. } = *work;
         usage::poll("all bytes", Duration::from_secs(300), || {
             if let Some(status) = self.process.ended() {
                 return Err(self.process.explain(&format!("it ended with {status}")));
             }
             Ok(usage::log_bytes(data, topic, partitions) >= bytes)
-        })?;
+        })
+    }
+
+    /// Waits until farspan knows that nothing is missing. Its metrics are as old as a tick, which is
+    /// why this stands outside what is timed.
+    fn await_lag_0(&self, bytes: u64) -> Result<(), String> {
         usage::poll("lag 0", Duration::from_secs(10), || {
             let metrics = self.metrics()?;
             let appended = number(&metrics, "farspan_appended_bytes_total");
@@ -87,7 +92,7 @@ impl Farspan {
     }
 }
 
-/// From the start of the process until it has caught up.
+/// From the start of the process until every byte is in the segment files.
 pub fn catch_up(
     options: &Options,
     variant: &Variant,
@@ -98,8 +103,10 @@ pub fn catch_up(
     let mut watch = Watch::start(others);
     let mut farspan = Farspan::start(options, variant, data, work)?;
     watch.put_first("farspan", farspan.process.pid());
-    farspan.await_all(data, work)?;
-    Ok((watch.stop(work.bytes)?, farspan))
+    farspan.await_bytes(data, work)?;
+    let sample = watch.stop(work.bytes)?;
+    farspan.await_lag_0(work.bytes)?;
+    Ok((sample, farspan))
 }
 
 /// A metric's sum over all its series.

@@ -9,7 +9,7 @@ use crate::peers::farspan::{self, Work};
 use crate::peers::raw;
 use crate::peers::synthetic::{Shape, Source, TOPIC};
 use crate::report::Report;
-use crate::usage::{Sample, touch_page_cache};
+use crate::usage::{Sample, fill_page_cache};
 
 const PARTITIONS: u32 = 8;
 const RESPONSES: [(&str, usize, usize); 2] =
@@ -32,13 +32,13 @@ pub fn run(options: &Options) -> Result<Report, String> {
             let name = format!("{}, {name}", variant.name);
             let variant = Variant { name: name.clone(), flags };
             let run = move || {
-                touch_page_cache(folder, source.bytes)?;
+                let _filler = fill_page_cache(folder)?;
                 mirror(options, &variant, source, folder)
             };
             subjects.push((name, Box::new(run)));
         }
         let raw = move || {
-            touch_page_cache(folder, source.bytes)?;
+            let _filler = fill_page_cache(folder)?;
             let data = folder.join("raw");
             fs::create_dir_all(&data).map_err(|error| error.to_string())?;
             let files = PARTITIONS as usize;

@@ -341,7 +341,7 @@ fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
 
 #[test]
 fn a_broker_next_door_is_asked_for_little_and_one_far_away_for_more_and_more() {
-    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [2, 2, 2]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [2, 4, 5, 5]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(80), 7), [2, 4, 8, 16, 32, 50, 50]);
+    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [1, 1, 1]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [1, 2, 4, 5]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(80), 7), [1, 2, 4, 8, 16, 32, 50]);
 }
