@@ -121,6 +121,14 @@ fn a_power_cut_leaves_no_aborted_transaction_unnamed() {
     survives(&[Fault::PowerCut], 20..24);
 }
 
+/// A flush ended, and its log was opened again before it was told so: the log that recovery had made in
+/// its place believed that its new indexes were durable. After a power cut a transaction index was torn,
+/// and readers of committed records saw aborted ones.
+#[test]
+fn a_flush_speaks_of_the_log_that_it_was_of() {
+    must(&Plan::of(2_793_199_557));
+}
+
 /// A roll failed on a full disk after the mirror had asked for the next fetch: the fetch came, for a
 /// mirror that had stopped, and the whole shard ended. Logs with a failed write ended it in `close`.
 #[test]

@@ -109,12 +109,13 @@ impl<I: Io> Shard<I> {
         let cell = &mut self.cells[key.0 as usize];
         let Some(Flushing { up_to, failed, .. }) = finished else { return };
         cell.flushing = None;
-        self.reopen(key);
-        let cell = &mut self.cells[key.0 as usize];
+        // The flush was of this log: one that is opened in its place has files that nobody flushed.
         if !failed && let Err(damage) = cell.log.flushed(self.io.disk(), up_to) {
-            return self.disk_failed(key, &damage.to_string());
+            self.disk_failed(key, &damage.to_string());
+            return self.reopen(key);
         }
         self.upkeep.touched(key);
+        self.reopen(key);
         self.flush_closed(key);
     }
 }
