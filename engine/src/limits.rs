@@ -19,3 +19,6 @@ pub const FILES_OPEN_MAX: usize = 4_096;
 
 /// Messages that may wait between two shards.
 pub const MAIL_MAX: usize = 4_096;
+
+/// How much of the list of losses, from its end, is looked through for one that stands there already.
+pub const LOSSES_LOOKED_AT_BYTES_MAX: u64 = 1 << 20;

@@ -87,11 +87,11 @@ impl Desk {
     fn read(&mut self, letter: DeskLetter, disk: &mut dyn Disk, found: &Found) {
         match letter {
             DeskLetter::Checkpoint { partitions } => self.options.checkpoints.take(partitions),
-            DeskLetter::Loss { partition, loss, wall_clock_ms } => {
-                let record = losses::record(&partition, &loss, wall_clock_ms);
-                if let Err(error) = losses::append(disk, &self.options.data, &record) {
-                    tracing::error!("a loss could not be written down: {error}; it was {record}");
-                }
+            DeskLetter::Loss { shard, partition, loss, wall_clock_ms } => {
+                let data = &self.options.data;
+                let result = losses::record(disk, data, &partition, &loss, wall_clock_ms)
+                    .map_err(|error| error.to_string());
+                self.send(shard, Letter::LossRecorded { partition, loss, result });
             }
             DeskLetter::Resolve { shard, host } => {
                 let found = found.clone();

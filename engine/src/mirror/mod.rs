@@ -5,8 +5,12 @@
 #![forbid(unsafe_code)]
 
 pub mod admit;
+mod failure;
 mod partition;
 #[cfg(test)]
 mod partition_tests;
+mod phase;
 
-pub use partition::{Effect, Failure, LogPosition, Loss, LossReason, Partition, Phase};
+pub use failure::{Failure, Loss, LossReason};
+pub use partition::{Effect, LogPosition, Partition};
+pub use phase::Phase;

@@ -5,7 +5,9 @@
 //!   begin ───────────────▶ Locating ◀───────────────────────────┐
 //!     │                       │ earliest, latest                │
 //!     │ log has an epoch      ▼                                 │
-//!     └─────▶ Aligning ──▶ Mirroring ───────────────────────────┘
+//!     └─────▶ Aligning ──▶ Mirroring ───────────────────────────┤
+//!                             ▲  the loss is on disk            │
+//!                             └──────────────────── Recording ◀─┘ earliest lies past our end
 //!                │            │  ▲
 //!                │ error      │  │ time (back to the beginning)
 //!                └─▶ Waiting ◀┘──┘
@@ -17,72 +19,15 @@
 //! It knows neither socket nor file: it is told what came and where the log ends, and answers with
 //! effects. The log is the only truth about where to go on.
 
-use std::fmt;
 use std::time::Duration;
 
 use wire::api::ErrorCode;
-use wire::ids::{LeaderEpoch, Offset, TopicId};
+use wire::ids::{LeaderEpoch, Offset};
 
 use super::admit::{Admission, Expectation, Refusal};
+use super::failure::{Failure, Loss, LossReason};
+use super::phase::Phase;
 use crate::ids::Now;
-
-/// What a partition is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Asking the source where its log begins and ends.
-    Locating,
-    /// Asking the source where our last epoch ends there.
-    Aligning,
-    /// Taking batches.
-    Mirroring,
-    /// Something failed that may mend itself; it begins again at a set time.
-    Waiting,
-    /// The disk refused. The log takes nothing until it was opened again, which is tried at set times.
-    DiskFailed,
-    /// Something failed that a person must look at. All other partitions go on.
-    Failed,
-}
-
-impl Phase {
-    /// Every phase, for metrics and tests.
-    pub const ALL: [Self; 6] = [
-        Self::Locating,
-        Self::Aligning,
-        Self::Mirroring,
-        Self::Waiting,
-        Self::DiskFailed,
-        Self::Failed,
-    ];
-
-    /// The phases that may follow this one.
-    #[must_use]
-    pub const fn next(self) -> &'static [Self] {
-        match self {
-            Self::Locating => {
-                &[Self::Locating, Self::Mirroring, Self::Waiting, Self::DiskFailed, Self::Failed]
-            }
-            Self::Aligning => &[Self::Mirroring, Self::Waiting, Self::DiskFailed, Self::Failed],
-            Self::Mirroring => {
-                &[Self::Mirroring, Self::Locating, Self::Waiting, Self::DiskFailed, Self::Failed]
-            }
-            Self::Waiting | Self::DiskFailed => &Self::ALL,
-            Self::Failed => &[Self::Failed],
-        }
-    }
-}
-
-impl fmt::Display for Phase {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Locating => "locating",
-            Self::Aligning => "aligning",
-            Self::Mirroring => "mirroring",
-            Self::Waiting => "waiting",
-            Self::DiskFailed => "disk failed",
-            Self::Failed => "failed",
-        })
-    }
-}
 
 /// Where the log begins and ends, as the log itself says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,83 +49,6 @@ impl LogPosition {
     }
 }
 
-/// Offsets that the source no longer had when we came for them. Recorded, never silent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Loss {
-    /// The first offset that is missing here.
-    pub first: Offset,
-    /// The offset after the last one missing.
-    pub next: Offset,
-    pub reason: LossReason,
-}
-
-/// Why offsets were gone at the source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossReason {
-    /// The log start moved to the beginning of a batch, as retention moves it. DeleteRecords with
-    /// an offset that is a batch's first looks the same from outside.
-    Retention,
-    /// The log start moved into the middle of a batch, as only DeleteRecords moves it.
-    DeleteRecords,
-    /// The log start moved past all that the source has; nothing tells by whom.
-    LogStartMoved,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Retention => "retention",
-            Self::DeleteRecords => "DeleteRecords",
-            Self::LogStartMoved => "the log start moved past the last record",
-        })
-    }
-}
-
-/// Why a partition stopped and what a person can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Failure {
-    /// The source sent bytes that may not enter. Nothing of them was written.
-    Refused(Refusal),
-    /// Our log has batches of an epoch that ended earlier at the source: the source elected a
-    /// leader that had lost them.
-    Diverged { epoch: LeaderEpoch, source_end: Offset, log_end: Offset },
-    /// The source's log ends before ours.
-    SourceShorter { source_end: Offset, log_end: Offset },
-    /// The topic at the source is another one under the same name.
-    Recreated { ours: TopicId, theirs: TopicId },
-    /// The topic is gone at the source. What was mirrored stays.
-    SourceDeleted,
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => {
-                write!(f, "refused {refusal}; check the source's log with its own tools")
-            }
-            Self::Diverged { epoch, source_end, log_end } => write!(
-                f,
-                "epoch {epoch} ends at {source_end} at the source but our log goes on to {log_end}: \
-                 an unclean leader election lost records there; compare both logs, then remove the \
-                 partition's folder here to mirror it anew"
-            ),
-            Self::SourceShorter { source_end, log_end } => write!(
-                f,
-                "the source's log ends at {source_end}, ours at {log_end}: records were lost there; \
-                 compare both logs, then remove the partition's folder here to mirror it anew"
-            ),
-            Self::Recreated { ours, theirs } => write!(
-                f,
-                "the topic was created again at the source (id {theirs}, ours is {ours}); remove or \
-                 rename the topic's folders here to mirror the new one"
-            ),
-            Self::SourceDeleted => {
-                f.write_str("the topic was deleted at the source; what was mirrored is kept")
-            }
-        }
-    }
-}
-
 /// What the shard is to do. Effects are carried out in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
@@ -197,8 +65,8 @@ pub enum Effect {
     /// The source's log starts later than ours: it follows to [`Partition::start`], as far as it is
     /// written.
     RaiseLogStart,
-    /// Write this down and say it loudly.
-    Loss(Loss),
+    /// Write this down for good; answer with [`Partition::loss_recorded`].
+    RecordLoss(Loss),
     /// Ask for newer metadata.
     Refresh,
     /// Say loudly that the disk refused, and why.
@@ -218,6 +86,17 @@ const RETRY_MOST: Duration = Duration::from_secs(30);
 /// here mends itself, damage in the source's log does not.
 const REFUSALS_MAX: u32 = 3;
 
+/// The source's log start has passed our end.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    /// Where our log ends.
+    first: Offset,
+    /// Where the source's begins.
+    next: Offset,
+    /// Whether the loss is on its way to the disk.
+    is_told: bool,
+}
+
 /// One mirrored partition. Lives on the shard that owns the partition.
 #[derive(Debug)]
 pub struct Partition {
@@ -228,8 +107,8 @@ pub struct Partition {
     retry_at: Option<Now>,
     attempts: u32,
     refusals: u32,
-    /// Where a jump of the source's log start began, until the first batch after it tells its kind.
-    jump: Option<(Offset, Offset)>,
+    /// What the source no longer has, while [`Phase::Recording`].
+    jump: Option<Jump>,
     reason: Option<String>,
     /// The source has no such topic. It may come back as the one that it was.
     source_is_gone: bool,
@@ -318,6 +197,10 @@ impl Partition {
     /// What fetched bytes must be held against.
     #[must_use]
     pub fn expectation(&self) -> Expectation {
+        if let Some(Jump { next, .. }) = self.jump {
+            let (log_is_empty, last_epoch) = (true, LeaderEpoch::UNKNOWN);
+            return Expectation { next, log_is_empty, last_epoch, source_epoch: self.source_epoch };
+        }
         Expectation {
             next: self.position.end,
             log_is_empty: self.position.is_empty(),
@@ -336,23 +219,95 @@ impl Partition {
             let failure = Failure::SourceShorter { source_end: latest, log_end: end };
             return self.fail(failure, effects);
         }
-        if end < earliest {
-            if !self.position.is_new {
-                // Of a jump whose kind is not told yet this is the rest.
-                let first = self.jump.map_or(end, |(first, _)| first);
-                self.jump = Some((first, earliest));
+        self.high_watermark = self.high_watermark.max(latest);
+        match (end < earliest, std::mem::take(&mut self.position.is_new)) {
+            (true, true) => self.start_at(earliest, effects),
+            (true, false) => self.jumped(earliest, latest, effects),
+            (false, _) => self.fetch(effects),
+        }
+    }
+
+    /// The log begins anew.
+    fn start_at(&mut self, offset: Offset, effects: &mut Vec<Effect>) {
+        effects.push(Effect::StartAt(offset));
+        let (start, end, last_epoch) = (offset, offset, LeaderEpoch::UNKNOWN);
+        self.position = LogPosition { start, end, last_epoch, is_new: false };
+        self.fetch(effects);
+    }
+
+    /// The source's log begins after ours ends. Its first batch tells why; where it has none, nothing
+    /// does.
+    fn jumped(&mut self, earliest: Offset, latest: Offset, effects: &mut Vec<Effect>) {
+        self.enter(Phase::Recording);
+        self.jump = Some(Jump { first: self.position.end, next: earliest, is_told: false });
+        if earliest == latest {
+            self.tell_loss(LossReason::LogStartMoved, effects);
+        } else {
+            self.fetch_after_jump(effects);
+        }
+    }
+
+    fn fetch_after_jump(&self, effects: &mut Vec<Effect>) {
+        if let Some(Jump { next: offset, is_told: false, .. }) = self.jump {
+            effects.push(Effect::Fetch { offset, last_fetched_epoch: LeaderEpoch::UNKNOWN });
+        }
+    }
+
+    fn tell_loss(&mut self, reason: LossReason, effects: &mut Vec<Effect>) {
+        if let Some(Jump { first, next, is_told }) = &mut self.jump
+            && !std::mem::replace(is_told, true)
+        {
+            effects.push(Effect::RecordLoss(Loss { first: *first, next: *next, reason }));
+        }
+    }
+
+    /// While [`Phase::Recording`] a Fetch brought bytes that begin with a batch at `base_offset`, or
+    /// with none that could be admitted. Nothing of them is taken: they are fetched again once the
+    /// log has begun anew.
+    pub fn first_batch(
+        &mut self,
+        base_offset: Option<Offset>,
+        admission: &Admission,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        let Some(Jump { next, .. }) = self.jump else { return };
+        match (base_offset, &admission.refusal) {
+            (Some(base_offset), _) => {
+                effects.push(Effect::StopFetching);
+                let reason = match base_offset < next {
+                    true => LossReason::DeleteRecords,
+                    false => LossReason::Retention,
+                };
+                self.tell_loss(reason, effects);
             }
-            effects.push(Effect::StartAt(earliest));
-            self.position =
-                LogPosition { start: earliest, end: earliest, is_new: false, ..self.position };
-            self.position.last_epoch = LeaderEpoch::UNKNOWN;
-            if earliest == latest {
-                self.settle_jump(LossReason::LogStartMoved, effects);
+            (None, Some(refusal)) => self.refused_bytes(refusal, now, effects),
+            (None, None) => self.fetch_after_jump(effects),
+        }
+    }
+
+    /// The loss was written down, or why it could not be. Only then does the log begin anew.
+    pub fn loss_recorded(
+        &mut self,
+        loss: &Loss,
+        result: Result<(), String>,
+        now: Now,
+        effects: &mut Vec<Effect>,
+    ) {
+        // What was told before something else happened will be told again.
+        let Some(jump) = self.jump.filter(|jump| jump.is_told) else { return };
+        if (jump.first, jump.next) != (loss.first, loss.next) {
+            return;
+        }
+        match result {
+            Ok(()) => {
+                (self.attempts, self.refusals) = (0, 0);
+                self.start_at(jump.next, effects);
+            }
+            Err(reason) => {
+                self.wait(format!("a loss must be written down: {reason}"), now, effects)
             }
         }
-        self.position.is_new = false;
-        self.high_watermark = self.high_watermark.max(latest);
-        self.fetch(effects);
     }
 
     /// At the source, `epoch` (ours or the greatest below) ends at `end`; both are unknown (-1)
@@ -390,35 +345,20 @@ impl Partition {
         }
         match &admission.refusal {
             None => self.fetch(effects),
-            Some(refusal) if refusal.fault.is_stale_metadata() => {
-                effects.push(Effect::Refresh);
-                self.wait(refusal.to_string(), now, effects);
-            }
-            Some(refusal) => {
-                self.refusals += 1;
-                if self.refusals > REFUSALS_MAX {
-                    self.fail(Failure::Refused(refusal.clone()), effects);
-                } else {
-                    self.wait(refusal.to_string(), now, effects);
-                }
-            }
+            Some(refusal) => self.refused_bytes(refusal, now, effects),
         }
     }
 
-    /// The first batch after a jump of the source's log start begins here: that tells who moved it.
-    pub fn first_batch(&mut self, base_offset: Offset, effects: &mut Vec<Effect>) {
-        if let Some((_, start)) = self.jump {
-            let reason = match base_offset < start {
-                true => LossReason::DeleteRecords,
-                false => LossReason::Retention,
-            };
-            self.settle_jump(reason, effects);
+    fn refused_bytes(&mut self, refusal: &Refusal, now: Now, effects: &mut Vec<Effect>) {
+        if refusal.fault.is_stale_metadata() {
+            effects.push(Effect::Refresh);
+            return self.wait(refusal.to_string(), now, effects);
         }
-    }
-
-    fn settle_jump(&mut self, reason: LossReason, effects: &mut Vec<Effect>) {
-        if let Some((first, next)) = self.jump.take() {
-            effects.push(Effect::Loss(Loss { first, next, reason }));
+        self.refusals += 1;
+        if self.refusals > REFUSALS_MAX {
+            self.fail(Failure::Refused(refusal.clone()), effects);
+        } else {
+            self.wait(refusal.to_string(), now, effects);
         }
     }
 
@@ -441,7 +381,8 @@ impl Partition {
         if matches!(self.phase, Phase::Failed | Phase::DiskFailed) {
             return;
         }
-        if error == ErrorCode::OFFSET_OUT_OF_RANGE && self.phase == Phase::Mirroring {
+        let fetches = matches!(self.phase, Phase::Mirroring | Phase::Recording);
+        if error == ErrorCode::OFFSET_OUT_OF_RANGE && fetches {
             effects.push(Effect::StopFetching);
             self.enter(Phase::Locating);
             effects.push(Effect::Locate);
@@ -522,7 +463,6 @@ impl Partition {
         if self.phase == Phase::Failed {
             return;
         }
-        self.settle_jump(LossReason::LogStartMoved, effects);
         self.enter(Phase::Failed);
         self.source_is_gone = failure == Failure::SourceDeleted;
         self.retry_at = None;
@@ -534,5 +474,6 @@ impl Partition {
     fn enter(&mut self, phase: Phase) {
         assert!(self.phase.next().contains(&phase), "from {} to {phase}", self.phase);
         self.phase = phase;
+        self.jump = None;
     }
 }

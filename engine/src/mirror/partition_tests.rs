@@ -96,32 +96,101 @@ fn asks_for_the_offset_after_the_last_one_admitted() {
     assert_eq!(effects, [fetch(75, 4)]);
 }
 
+/// A partition whose source's log start has jumped to 600, and what it wants then.
+fn jumped(latest: i64) -> (Partition, Vec<Effect>) {
+    let mut partition = mirroring(log(0, 50, 3));
+    let effects = effects_of(|out| {
+        partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), out);
+    });
+    assert_eq!(effects, [Effect::StopFetching, Effect::Locate]);
+    let effects = effects_of(|out| partition.offsets(Offset(600), Offset(latest), out));
+    assert_eq!(partition.phase(), Phase::Recording);
+    (partition, effects)
+}
+
+fn loss(reason: LossReason) -> Loss {
+    Loss { first: Offset(50), next: Offset(600), reason }
+}
+
 /// Retention had passed a mirror that was down, and it went on at the new start without a word
-/// (field case 1).
+/// (field case 1); where it was killed before the word was on disk nobody ever heard of it.
 #[test]
-fn a_log_start_that_passed_us_is_a_loss_with_a_reason() {
+fn a_log_start_that_passed_us_is_written_down_before_the_log_begins_anew() {
     for (base, reason) in [(600, LossReason::Retention), (590, LossReason::DeleteRecords)] {
-        let mut partition = mirroring(log(0, 50, 3));
-        let effects = effects_of(|out| {
-            partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), out);
-        });
-        assert_eq!(effects, [Effect::StopFetching, Effect::Locate]);
-        let effects = effects_of(|out| partition.offsets(Offset(600), Offset(1_000), out));
-        assert_eq!(effects, [Effect::StartAt(Offset(600)), fetch(600, -1)]);
-        let effects = effects_of(|out| partition.first_batch(Offset(base), out));
-        let loss = Loss { first: Offset(50), next: Offset(600), reason };
-        assert_eq!(effects, [Effect::Loss(loss)]);
-        assert_eq!(effects_of(|out| partition.first_batch(Offset(700), out)), []);
+        let (mut partition, effects) = jumped(1_000);
+        assert_eq!(effects, [fetch(600, -1)]);
+        assert_eq!(partition.expectation().next, Offset(600));
+        let first = |partition: &mut Partition| {
+            let admission = took(700, 4);
+            effects_of(|out| {
+                partition.first_batch(Some(Offset(base)), &admission, Now(0), out);
+            })
+        };
+        let told = [Effect::StopFetching, Effect::RecordLoss(loss(reason))];
+        assert_eq!(first(&mut partition), told);
+        assert_eq!(first(&mut partition), [Effect::StopFetching], "it is told once");
+        assert_eq!(partition.next(), Offset(50), "the log is as it was");
+        let recorded =
+            effects_of(|out| partition.loss_recorded(&loss(reason), Ok(()), Now(0), out));
+        assert_eq!(recorded, [Effect::StartAt(Offset(600)), fetch(600, -1)]);
+        assert_eq!(partition.phase(), Phase::Mirroring);
+        let again = effects_of(|out| partition.loss_recorded(&loss(reason), Ok(()), Now(0), out));
+        assert_eq!(again, []);
     }
 }
 
 #[test]
 fn a_loss_is_told_even_where_the_source_has_nothing_left() {
-    let mut partition = mirroring(log(0, 50, 3));
-    partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), &mut Vec::new());
-    let effects = effects_of(|out| partition.offsets(Offset(600), Offset(600), out));
-    let reason = LossReason::LogStartMoved;
-    assert!(effects.contains(&Effect::Loss(Loss { first: Offset(50), next: Offset(600), reason })));
+    let (mut partition, effects) = jumped(600);
+    let loss = loss(LossReason::LogStartMoved);
+    assert_eq!(effects, [Effect::RecordLoss(loss.clone())]);
+    let effects = effects_of(|out| partition.loss_recorded(&loss, Ok(()), Now(0), out));
+    assert_eq!(effects, [Effect::StartAt(Offset(600)), fetch(600, -1)]);
+}
+
+#[test]
+fn a_loss_that_could_not_be_written_down_leaves_the_log_and_is_found_again() {
+    let (mut partition, _) = jumped(600);
+    let (loss, reason) = (loss(LossReason::LogStartMoved), "no room".to_string());
+    let effects = effects_of(|out| partition.loss_recorded(&loss, Err(reason), Now(0), out));
+    assert_eq!(effects, [Effect::StopFetching]);
+    let said = partition.reason().expect("a reason");
+    assert_eq!(said, "a loss must be written down: no room");
+    let at = partition.deadline().expect("a time to try again");
+    let effects = effects_of(|out| partition.on_time(at, out));
+    assert_eq!(effects, [Effect::AskEndOfEpoch(LeaderEpoch(3))]);
+    let late = effects_of(|out| partition.loss_recorded(&loss, Ok(()), at, out));
+    assert_eq!(late, [], "an answer that comes late empties nothing");
+}
+
+#[test]
+fn a_log_start_that_jumps_again_meanwhile_is_one_loss_up_to_there() {
+    let (mut partition, _) = jumped(1_000);
+    let effects = effects_of(|out| partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, Now(0), out));
+    assert_eq!(effects, [Effect::StopFetching, Effect::Locate]);
+    partition.offsets(Offset(800), Offset(1_000), &mut Vec::new());
+    let effects = effects_of(|out| {
+        partition.first_batch(Some(Offset(800)), &took(900, 4), Now(0), out);
+    });
+    let whole = Loss { first: Offset(50), next: Offset(800), reason: LossReason::Retention };
+    assert_eq!(effects[1], Effect::RecordLoss(whole));
+    let short = loss(LossReason::Retention);
+    assert_eq!(effects_of(|out| partition.loss_recorded(&short, Ok(()), Now(0), out)), []);
+}
+
+#[test]
+fn bytes_after_a_jump_that_tell_nothing_are_asked_for_again_and_bad_ones_refused() {
+    let (mut partition, _) = jumped(1_000);
+    let nothing = Admission { length: 0, ..took(600, 3) };
+    let effects = effects_of(|out| partition.first_batch(None, &nothing, Now(0), out));
+    assert_eq!(effects, [fetch(600, -1)]);
+    let fault = BatchFault::Crc { stored: 1, computed: 2 };
+    let error = BatchError { position: 0, base_offset: Offset(600), fault };
+    let refusal = Refusal { base_offset: Offset(600), fault: RefusalFault::Batch(error) };
+    let bad = Admission { refusal: Some(refusal), ..nothing };
+    let effects = effects_of(|out| partition.first_batch(None, &bad, Now(0), out));
+    assert_eq!(effects, [Effect::StopFetching]);
+    assert_eq!(partition.phase(), Phase::Waiting);
 }
 
 #[test]
@@ -210,7 +279,8 @@ fn every_move_that_is_made_is_in_the_table() {
                 (Phase::Failed, _) => to == Phase::Failed,
                 (Phase::Waiting | Phase::DiskFailed, _) => true,
                 (_, Phase::Failed | Phase::DiskFailed | Phase::Waiting | Phase::Mirroring) => true,
-                (Phase::Mirroring | Phase::Locating, Phase::Locating) => true,
+                (Phase::Mirroring | Phase::Locating | Phase::Recording, Phase::Locating) => true,
+                (Phase::Locating, Phase::Recording) => true,
                 _ => false,
             };
             assert_eq!(legal, expected, "from {from} to {to}");

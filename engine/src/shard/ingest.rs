@@ -9,7 +9,7 @@ use wire::ids::{LeaderEpoch, Offset};
 use crate::ids::{Now, PartitionKey};
 use crate::io::{Buffer, Io};
 use crate::mirror::admit::{Admission, admit};
-use crate::mirror::{Effect, Phase};
+use crate::mirror::{Effect, Partition, Phase};
 use crate::source::{EndOfEpoch, Fetched, FetchedPartition, OffsetAt, PartitionAt, Question};
 use crate::store::{AppendPiece, Log, Place};
 
@@ -71,8 +71,10 @@ impl<I: Io> Shard<I> {
             let records = &frame[fetched.records.clone()];
             self.admitted.clear();
             let admission = admit(records, &mirror.expectation(), &mut self.admitted);
-            if let Some(first) = self.admitted.first() {
-                mirror.first_batch(first.base_offset, &mut effects);
+            if mirror.phase() == Phase::Recording {
+                let first = self.admitted.first().map(|batch| batch.base_offset);
+                mirror.first_batch(first, &admission, now, &mut effects);
+                return self.run_mirror(key, effects);
             }
             mirror.admitted(&admission, now, &mut effects);
             let start = fetched.records.start + admission.skipped;
@@ -144,7 +146,8 @@ impl<I: Io> Shard<I> {
             Effect::AskEndOfEpoch(epoch) => self.look_up(key, Question::EndOfEpoch(epoch)),
             Effect::Fetch { offset, last_fetched_epoch } => {
                 // What came before it may have failed at the disk: then the mirror has stopped.
-                if cell.mirror.as_ref().is_none_or(|mirror| mirror.phase() != Phase::Mirroring) {
+                let phase = cell.mirror.as_ref().map(Partition::phase);
+                if !matches!(phase, Some(Phase::Mirroring | Phase::Recording)) {
                     return;
                 }
                 let leader_epoch =
@@ -162,19 +165,10 @@ impl<I: Io> Shard<I> {
             }
             Effect::StartAt(offset) => self.start_at(key, offset),
             Effect::RaiseLogStart => self.follow_log_start(key),
-            Effect::Loss(loss) => {
-                tracing::error!(
-                    "partition {}: offsets {} to {} are lost: the source no longer had them ({})",
-                    cell.name,
-                    loss.first,
-                    loss.next.0 - 1,
-                    loss.reason
-                );
-                self.metrics.losses.add(1);
-                let lost = u64::try_from(loss.next.0 - loss.first.0).unwrap_or(0);
-                self.metrics.lost_offsets.add(lost);
-                let (partition, wall_clock_ms) = (cell.name.clone(), self.io.wall_clock_ms());
-                self.post.desk.send(DeskLetter::Loss { partition, loss, wall_clock_ms });
+            Effect::RecordLoss(loss) => {
+                let (shard, partition) = (self.options.id, cell.name.clone());
+                let wall_clock_ms = self.io.wall_clock_ms();
+                self.post.desk.send(DeskLetter::Loss { shard, partition, loss, wall_clock_ms });
             }
             Effect::Refresh => {
                 let topics = [Arc::clone(&cell.name.topic)];

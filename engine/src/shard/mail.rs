@@ -38,6 +38,8 @@ pub enum Letter {
     Progress { id: QuestionId },
     /// The addresses of a host, from the desk.
     Resolved { host: Arc<str>, addresses: Result<Vec<IpAddr>, String> },
+    /// What became of a [`DeskLetter::Loss`].
+    LossRecorded { partition: TopicPartition, loss: Loss, result: Result<(), String> },
     /// Finish writing, close every log, and end.
     Stop,
 }
@@ -47,8 +49,8 @@ pub enum Letter {
 pub enum DeskLetter {
     /// Where partitions of this shard stand; only those that moved.
     Checkpoint { partitions: Vec<PartitionCheckpoint> },
-    /// Offsets that the source no longer had.
-    Loss { partition: TopicPartition, loss: Loss, wall_clock_ms: i64 },
+    /// Offsets that the source no longer had: answered by [`Letter::LossRecorded`].
+    Loss { shard: ShardId, partition: TopicPartition, loss: Loss, wall_clock_ms: i64 },
     /// Find the addresses of a host.
     Resolve { shard: ShardId, host: Arc<str> },
     /// The shard has closed its logs; `clean` where all of them were flushed.

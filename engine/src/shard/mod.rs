@@ -21,6 +21,7 @@ mod cell;
 mod clients;
 mod follow;
 mod ingest;
+mod losses;
 pub mod mail;
 mod peers;
 pub mod place;
@@ -296,6 +297,9 @@ impl<I: Io> Shard<I> {
                     link.resolved(&host, addresses, now, &mut effects);
                 }
                 self.run_link(effects);
+            }
+            Letter::LossRecorded { partition, loss, result } => {
+                self.loss_recorded(&partition, &loss, result);
             }
             Letter::Stop => self.stop(),
         }

@@ -203,7 +203,7 @@ impl<I: Io> Shard<I> {
         metrics.partitions_mirroring.set(self.phase_count(Phase::Mirroring));
         let failed = [Phase::Failed, Phase::DiskFailed].map(|phase| self.phase_count(phase));
         metrics.partitions_failed.set(failed.iter().sum::<u64>() + self.left_out.len() as u64);
-        let beginning = [Phase::Locating, Phase::Aligning, Phase::Waiting];
+        let beginning = [Phase::Locating, Phase::Aligning, Phase::Recording, Phase::Waiting];
         metrics.partitions_waiting.set(beginning.map(|phase| self.phase_count(phase)).iter().sum());
         metrics.lag_records.set(self.sums.lag_records);
         metrics.lag_bytes.set(self.sums.lag_bytes);

@@ -35,9 +35,6 @@ pub struct Held {
     place: Option<(i64, usize)>,
     /// Offsets that are left out and had been at the source.
     pub gaps: Vec<(i64, i64)>,
-    /// Of these, where those end that the engine told of, or died before it could.
-    told: BTreeSet<i64>,
-    pardoned: BTreeSet<i64>,
     /// Up to where the engine said that all is durable.
     claimed: i64,
     /// The greatest log start that the engine has adopted: what lies below it is missed by nobody.
@@ -64,10 +61,6 @@ pub struct Oracle {
     /// Losses told of logs that never held anything.
     pub alarms_too_many: u64,
 }
-
-/// Whether a loss is written down before the log is emptied for it. It is not yet: a crash between
-/// the two leaves a loss that nobody hears of. To be switched on with the engine's change.
-const LOSSES_SURVIVE_CRASHES: bool = false;
 
 type Verdict = Result<(), String>;
 
@@ -184,15 +177,11 @@ impl Oracle {
         }
         if first >= held.end {
             // Said before the log begins anew, and true whether or not it comes to that.
-            held.told.insert(next);
             return Ok(());
         }
         let gap = held.gaps.iter().rev().find(|gap| gap.1 == next);
         match gap {
-            Some((from, _)) if first >= *from => {
-                held.told.insert(next);
-                Ok(())
-            }
+            Some((from, _)) if first >= *from => Ok(()),
             _ => Err(format!(
                 "{name}: told that {first} to {next} are lost, but what is left out is {:?}",
                 held.gaps
@@ -206,8 +195,6 @@ impl Oracle {
             let floor = if power { held.claimed.min(held.end) } else { held.end };
             held.floor = Some(held.floor.map_or(floor, |known| known.min(floor)));
             held.place = None;
-            let untold = held.gaps.iter().map(|gap| gap.1).filter(|to| !held.told.contains(to));
-            held.pardoned.extend(untold);
         }
     }
 
@@ -279,8 +266,7 @@ impl Oracle {
         for (name, held) in &self.held {
             let Some(partition) = truth.partitions.get(&(held.id, held.index)) else { continue };
             for &(from, to) in &held.gaps {
-                let is_pardoned = !LOSSES_SURVIVE_CRASHES && held.pardoned.contains(&to);
-                if is_pardoned || to <= held.start_claimed {
+                if to <= held.start_claimed {
                     continue;
                 }
                 check_gap(partition, (from, to), recorded.get(name))

@@ -240,10 +240,13 @@ impl Process {
         while let Some(letter) = self.desk_box.take() {
             match &letter {
                 DeskLetter::Checkpoint { partitions } => self.checkpoints.take(partitions.clone()),
-                DeskLetter::Loss { partition, loss, wall_clock_ms } => {
-                    let record = losses::record(partition, loss, *wall_clock_ms);
-                    // The engine's desk says loudly what it could not write down.
-                    let _ = losses::append(&mut disk, &self.data, &record);
+                DeskLetter::Loss { shard, partition, loss, wall_clock_ms } => {
+                    let result =
+                        losses::record(&mut disk, &self.data, partition, loss, *wall_clock_ms)
+                            .map_err(|error| error.to_string());
+                    let (partition, loss) = (partition.clone(), loss.clone());
+                    let letter = Letter::LossRecorded { partition, loss, result };
+                    self.send(usize::from(shard.0), letter);
                 }
                 DeskLetter::Resolve { shard, host } => {
                     let addresses = self.resolve();
