@@ -129,6 +129,13 @@ fn a_flush_speaks_of_the_log_that_it_was_of() {
     must(&Plan::of(2_793_199_557));
 }
 
+/// A power cut took the end of one segment and left zeros where the next one begins: the partition was
+/// given up, as if those bytes had ever been promised.
+#[test]
+fn a_segment_of_zeros_after_a_cut_one_is_cut_too() {
+    must(&Plan::of(2_135_782_440));
+}
+
 /// A roll failed on a full disk after the mirror had asked for the next fetch: the fetch came, for a
 /// mirror that had stopped, and the whole shard ended. Logs with a failed write ended it in `close`.
 #[test]

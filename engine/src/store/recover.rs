@@ -258,13 +258,16 @@ impl Opening<'_> {
 
     /// Whether something is missing between `next`, where the segment before this one ends, and this
     /// one. A segment is named by the end of the one before it, but where its first batch is so far
-    /// away that the name would not reach it: then it is named by that batch.
+    /// away that the name would not reach it: then it is named by that batch. Where that batch is not
+    /// whole either, a crash has taken both.
     fn is_missing_before(&mut self, index: usize, next: Offset) -> Result<bool, Damage> {
         let segment = &mut self.segments[index];
         let path = segment.log_path(&self.folder);
-        let mut headers = Headers::new(&path, 0, segment.size);
-        let first = headers.next(self.disk)?;
-        let last = first.map_or(segment.base, |(_, header)| header.last_offset());
+        let last = match Scan::new(&path, 0, segment.size).next(self.disk)? {
+            Step::Batch(batch) if batch.verify_crc().is_ok() => batch.header().last_offset(),
+            Step::End => segment.base,
+            Step::Batch(_) | Step::Torn(_) => return Ok(true),
+        };
         Ok(last.0 - next.0 <= i64::from(i32::MAX))
     }
 

@@ -199,6 +199,23 @@ fn a_missing_or_broken_index_of_a_flushed_segment_is_made_anew() {
     }
 }
 
+/// A power cut took the end of one segment and left zeros where the next one begins: recovery gave
+/// the partition up, as if those bytes had ever been promised (simulation, seed 2135782440).
+#[test]
+fn a_segment_that_begins_with_nothing_after_one_that_was_cut_ends_the_log() {
+    for torn in [0_u8, 0xff] {
+        let (mut dice, mut disk) = (Dice::new(7), MemoryDisk::default());
+        let _ = grown(&mut dice, &mut disk);
+        let files = segments(&disk);
+        disk.files.get_mut(&files[1].0).expect("there").clear();
+        disk.files.get_mut(&files[2].0).expect("there").fill(torn);
+        let (log, recovery) = open(&mut disk, Checkpointed::default(), false, &small());
+        assert_eq!(log.segments.len(), 2);
+        assert_eq!(log.log_end(), log.segments[1].base);
+        assert!(recovery.cut.is_some_and(|cut| cut.segments == files.len() - 2));
+    }
+}
+
 #[test]
 fn a_flushed_batch_that_changed_is_damage_and_not_cut_away() {
     let mut dice = Dice::new(7);
