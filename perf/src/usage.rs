@@ -1,9 +1,10 @@
 //! What a process has used, and what one run has cost.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ::tests::process;
@@ -89,25 +90,39 @@ pub fn thread_cpu_seconds() -> f64 {
 /// Memory that stays free when the page cache was filled.
 const FREE_BYTES_LEFT: u64 = 512 << 20;
 
-/// Fills free memory with pages that nobody needs, as the page cache of every server that has run for
-/// a while is filled. A run then takes its memory from there. Free memory in its place is memory that
-/// a virtual machine's host may have to find first, and to whom that happens is chance.
-///
-/// Gives what holds the pages; where the kernel wants them it takes them.
-pub fn fill_page_cache(folder: &Path) -> Result<Option<File>, String> {
-    let free = memory_free_bytes().saturating_sub(FREE_BYTES_LEFT);
-    let filled = || -> std::io::Result<File> {
-        // A file of nothing but a hole costs no disk; its pages are as good as any.
-        let mut file = tempfile::tempfile_in(folder)?;
-        file.set_len(free)?;
-        let mut chunk = vec![0; 1 << 20];
-        while file.read(&mut chunk)? > 0 {}
-        Ok(file)
-    };
-    if free == 0 {
-        return Ok(None);
+/// Pages that nobody needs, in all memory that is free: as the page cache of every server that has run
+/// for a while is filled. A run takes its memory from there. Free memory in its place is memory that a
+/// virtual machine's host may have to find first, and to whom that happens is chance.
+#[derive(Debug)]
+pub struct PageCache {
+    folder: PathBuf,
+    /// What holds the pages; where the kernel wants them it takes them.
+    holes: RefCell<Vec<File>>,
+}
+
+impl PageCache {
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), holes: RefCell::default() }
     }
-    filled().map(Some).map_err(|error| format!("{}: {error}", folder.display()))
+
+    /// Takes what has become free.
+    pub fn fill(&self) -> Result<(), String> {
+        let free = memory_free_bytes().saturating_sub(FREE_BYTES_LEFT);
+        if free == 0 {
+            return Ok(());
+        }
+        let filled = || -> std::io::Result<File> {
+            // A file of nothing but a hole costs no disk; its pages are as good as any.
+            let mut file = tempfile::tempfile_in(&self.folder)?;
+            file.set_len(free)?;
+            let mut chunk = vec![0; 1 << 20];
+            while file.read(&mut chunk)? > 0 {}
+            Ok(file)
+        };
+        let file = filled().map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        self.holes.borrow_mut().push(file);
+        Ok(())
+    }
 }
 
 fn memory_free_bytes() -> u64 {

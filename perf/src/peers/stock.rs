@@ -107,6 +107,20 @@ impl Stock {
     }
 
     /// The broker that holds the topic.
+    /// The leader's segment files.
+    pub fn segments(&self) -> Result<Vec<PathBuf>, String> {
+        let mut segments = Vec::new();
+        for partition in 0..PARTITIONS {
+            let folder = self.cluster().partition_dir(1, TOPIC, partition);
+            let entries = std::fs::read_dir(&folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+            let files = entries.flatten().map(|entry| entry.path());
+            segments.extend(files.filter(|path| path.extension().is_some_and(|end| end == "log")));
+        }
+        segments.sort();
+        Ok(segments)
+    }
+
     pub fn leader_pid(&self) -> Result<u32, String> {
         self.cluster().pid(1).ok_or_else(|| "the broker is down".to_owned())
     }

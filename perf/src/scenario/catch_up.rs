@@ -12,7 +12,7 @@ use crate::peers::farspan::{self, Work};
 use crate::peers::raw;
 use crate::peers::stock::{PARTITIONS, Stock, TOPIC};
 use crate::report::Report;
-use crate::usage::{Sample, fill_page_cache};
+use crate::usage::{PageCache, Sample};
 
 const FOLLOWER: &str = "stock follower";
 /// The same, in a JVM that has copied the topic before and has compiled what it needs for it.
@@ -26,13 +26,14 @@ const CPU_MOST: f64 = 1.0 / 6.0;
 
 pub fn run(options: &Options) -> Result<Report, String> {
     let folder = options.folder()?;
+    let cache = &PageCache::new(folder.path());
     let stock = Stock::start(folder.path().join("kafka"), 2, options.bytes)?;
     let mut subjects: Vec<Subject<'_>> = Vec::new();
     for variant in &options.variants {
         let mut checked = false;
         let (stock, folder) = (&stock, folder.path());
         let run = move || {
-            let _filler = fill_page_cache(folder)?;
+            cache.fill()?;
             let sample = mirror(options, variant, stock, folder, !checked)?;
             checked = true;
             Ok(sample)
@@ -40,12 +41,12 @@ pub fn run(options: &Options) -> Result<Report, String> {
         subjects.push((variant.name.clone(), Box::new(run)));
     }
     for (name, fresh) in [(FOLLOWER, true), (FOLLOWER_WARM, false)] {
-        let (stock, folder) = (&stock, folder.path());
+        let stock = &stock;
         let run = move || {
             if fresh {
                 stock.restart_follower()?;
             }
-            let _filler = fill_page_cache(folder)?;
+            cache.fill()?;
             stock.follow()
         };
         subjects.push((name.to_owned(), Box::new(run)));
@@ -53,12 +54,13 @@ pub fn run(options: &Options) -> Result<Report, String> {
     for (name, crc) in [(RAW, false), (RAW_CRC, true)] {
         let (stock, folder) = (&stock, folder.path());
         let run = move || {
-            let _filler = fill_page_cache(folder)?;
+            cache.fill()?;
             let data = folder.join("raw");
             fs::create_dir_all(&data).map_err(|error| error.to_string())?;
             let files = PARTITIONS as usize;
-            let shape = raw::Shape { bytes: stock.bytes, chunk_bytes: 1 << 20, files, crc };
-            let sample = raw::run(&data, shape)?;
+            let (from, bytes) = (stock.segments()?, stock.bytes);
+            let shape = raw::Shape { bytes, from, chunk_bytes: 1 << 20, files, crc };
+            let sample = raw::run(&data, &shape)?;
             fs::remove_dir_all(&data).map_err(|error| error.to_string())?;
             Ok(sample)
         };
@@ -74,6 +76,7 @@ pub fn run(options: &Options) -> Result<Report, String> {
     report.compare("farspan", FOLLOWER_WARM);
     let ratios = report.compare("farspan", FOLLOWER);
     report.note("farspan: from the start of its process until every byte is in the segment files");
+    report.note("receive+write: a thread that does nothing else, with the source's segment files sent to it as a broker sends them");
     report.note("follower: a broker that has just started and joined, which is left out, from the reassignment until 8 of 8 are in the ISR");
     if let Some((speed, cpu)) = ratios {
         report.at_least("farspan's MB/s to the follower's", speed, SPEED_LEAST);

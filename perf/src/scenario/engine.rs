@@ -9,7 +9,7 @@ use crate::peers::farspan::{self, Work};
 use crate::peers::raw;
 use crate::peers::synthetic::{Shape, Source, TOPIC};
 use crate::report::Report;
-use crate::usage::{Sample, fill_page_cache};
+use crate::usage::{PageCache, Sample};
 
 const PARTITIONS: u32 = 8;
 const RESPONSES: [(&str, usize, usize); 2] =
@@ -17,11 +17,12 @@ const RESPONSES: [(&str, usize, usize); 2] =
 
 pub fn run(options: &Options) -> Result<Report, String> {
     let folder = options.folder()?;
+    let cache = PageCache::new(folder.path());
     let mut rows = Vec::new();
     for (name, response_bytes, batch_bytes) in RESPONSES {
         let shape = Shape { partitions: PARTITIONS, bytes: options.bytes, batch_bytes };
         let source = Source::start(folder.path(), shape)?;
-        let (source, folder) = (&source, folder.path());
+        let (source, folder, cache) = (&source, folder.path(), &cache);
         let mut subjects: Vec<Subject<'_>> = Vec::new();
         for variant in &options.variants {
             let mut flags = vec![
@@ -32,18 +33,19 @@ pub fn run(options: &Options) -> Result<Report, String> {
             let name = format!("{}, {name}", variant.name);
             let variant = Variant { name: name.clone(), flags };
             let run = move || {
-                let _filler = fill_page_cache(folder)?;
+                cache.fill()?;
                 mirror(options, &variant, source, folder)
             };
             subjects.push((name, Box::new(run)));
         }
         let raw = move || {
-            let _filler = fill_page_cache(folder)?;
+            cache.fill()?;
             let data = folder.join("raw");
             fs::create_dir_all(&data).map_err(|error| error.to_string())?;
             let files = PARTITIONS as usize;
             let (bytes, chunk_bytes) = (source.bytes, response_bytes);
-            let sample = raw::run(&data, raw::Shape { bytes, chunk_bytes, files, crc: true })?;
+            let shape = raw::Shape { bytes, from: Vec::new(), chunk_bytes, files, crc: true };
+            let sample = raw::run(&data, &shape)?;
             fs::remove_dir_all(&data).map_err(|error| error.to_string())?;
             Ok(sample)
         };
