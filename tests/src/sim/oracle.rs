@@ -237,6 +237,19 @@ impl Oracle {
         Ok(())
     }
 
+    /// How many partitions have a reason to stop: they hold what the source has lost, or the source has
+    /// no such topic any more, perhaps since before it told us the id.
+    pub fn may_stop(&self, drive: &mut Drive, truth: &Truth) -> u64 {
+        let stopped = self.held.values().filter(|held| {
+            let truth = truth.partitions.get(&(held.id, held.index));
+            held.has_lost || truth.is_none_or(|truth| truth.is_past)
+        });
+        let nameless = folders(drive).into_iter().filter(|(name, topic, _)| {
+            !self.held.contains_key(name) && !truth.ids.contains_key(topic)
+        });
+        (stopped.count() + nameless.count()) as u64
+    }
+
     /// Nothing goes wrong any more and time was given: everything must be here.
     ///
     /// # Errors

@@ -346,11 +346,7 @@ fn reckon(world: &mut World) -> Verdict {
     let lag = process.sum(|m| m.lag_records.value());
     let failed = process.sum(|m| m.partitions_failed.value());
     let waiting = process.sum(|m| m.partitions_waiting.value());
-    let stopped = world.oracle.held.values().filter(|held| {
-        let truth = world.source.truth.partitions.get(&(held.id, held.index));
-        held.has_lost || truth.is_none_or(|truth| truth.is_past)
-    });
-    let stopped = stopped.count() as u64;
+    let stopped = world.oracle.may_stop(&mut world.space.borrow_mut().drive, &world.source.truth);
     if failed > stopped || waiting > 0 {
         return Err(format!("{failed} failed and {waiting} wait, but only {stopped} may stop"));
     }
