@@ -136,6 +136,13 @@ fn a_segment_of_zeros_after_a_cut_one_is_cut_too() {
     must(&Plan::of(2_135_782_440));
 }
 
+/// An empty segment that had been named again came back by a power cut, beside the one that had taken
+/// its place: that counted as ending where the other began, and went too early.
+#[test]
+fn a_replaced_segment_that_comes_back_takes_no_records_with_it() {
+    must(&Plan::of(843_551_533));
+}
+
 /// A roll failed on a full disk after the mirror had asked for the next fetch: the fetch came, for a
 /// mirror that had stopped, and the whole shard ended. Logs with a failed write ended it in `close`.
 #[test]

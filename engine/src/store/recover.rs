@@ -200,6 +200,10 @@ impl Opening<'_> {
         if !was_clean {
             let at = self.segments.partition_point(|segment| segment.base <= recovery_point);
             first = at.saturating_sub(1);
+            // An empty segment tells nothing of where the one before it ends.
+            while first > 0 && self.segments[first].size == 0 {
+                first -= 1;
+            }
         }
         self.rebuild_indexes(first)?;
         if was_clean {
@@ -271,11 +275,28 @@ impl Opening<'_> {
         Ok(last.0 - next.0 <= i64::from(i32::MAX))
     }
 
+    /// Removes an empty segment that begins before `next`, the end of the one before it: a crash left
+    /// it when the segment that takes its place had been made already. With it the one before would
+    /// count as ending where it begins, and go too early.
+    fn remove_if_replaced(&mut self, index: usize, next: Offset) -> Result<bool, Damage> {
+        let segment = &self.segments[index];
+        if segment.size > 0 || segment.base >= next {
+            return Ok(false);
+        }
+        for path in segment.paths(&self.folder) {
+            self.disk.remove(&path)?;
+        }
+        self.segments.remove(index);
+        self.recovery.leftovers += 1;
+        Ok(true)
+    }
+
     /// Reads the segments from `first` on whole, up to the first batch that is not.
     fn recover_from(&mut self, first: usize) -> Result<Ended, Damage> {
         let mut next = self.segments[first].base;
         let mut producers = self.producers_at(next)?;
-        for index in first..self.segments.len() {
+        let mut index = first;
+        loop {
             let base = self.segments[index].base;
             if index > first && base > next && self.is_missing_before(index, next)? {
                 let why = format!("the next segment begins at {base}, this one ends at {next}");
@@ -300,12 +321,15 @@ impl Opening<'_> {
                 self.cut(index, position, why)?;
                 return Ok(Ended { end: next, producers, active });
             }
+            if index + 2 == self.segments.len() && self.remove_if_replaced(index + 1, next)? {
+                self.are_indexed.truncate(index + 1);
+            }
             if index + 1 == self.segments.len() {
                 return Ok(Ended { end: next, producers, active });
             }
             active.seal(self.disk, &self.folder, &mut self.segments[index])?;
+            index += 1;
         }
-        unreachable!("a log has a segment, and the last one returns")
     }
 
     /// Cuts a segment where it is no longer whole and removes those after it.

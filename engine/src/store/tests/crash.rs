@@ -216,6 +216,27 @@ fn a_segment_that_begins_with_nothing_after_one_that_was_cut_ends_the_log() {
     }
 }
 
+/// A log began anew inside of a batch, and its empty segment was named again after that batch; a power
+/// cut brought the old name back. Both lay there, the one with the batch counted as ending where the
+/// other began, and went with the records before it (simulation, seed 843551533).
+#[test]
+fn an_empty_segment_that_was_replaced_does_not_come_back() {
+    for recovery_point in [0, 454, 459] {
+        let mut disk = MemoryDisk::default();
+        let mut log = create(&mut disk, 459, &small());
+        append(&mut disk, &mut log, &Spec { first: 454, records: 6, ..Spec::PLAIN }.build());
+        drop(log);
+        let back = segments(&disk)[0].0.with_file_name("00000000000000000459.log");
+        disk.files.insert(back.clone(), Vec::new());
+        let (recovery_point, log_start) = (Offset(recovery_point), Offset(459));
+        let checkpointed = Checkpointed { recovery_point, log_start, ..Default::default() };
+        let (log, recovery) = open(&mut disk, checkpointed, false, &small());
+        let bases: Vec<_> = log.segments.iter().map(|segment| segment.base.0).collect();
+        assert_eq!((bases, log.log_start(), log.log_end()), (vec![454], Offset(459), Offset(460)));
+        assert!(!disk.files.contains_key(&back) && recovery.leftovers == 1);
+    }
+}
+
 #[test]
 fn a_flushed_batch_that_changed_is_damage_and_not_cut_away() {
     let mut dice = Dice::new(7);
