@@ -337,7 +337,7 @@ impl Held {
         let Ok(first) = Batch::read(bytes, 0) else { return is_new };
         let first = first.base_offset().0;
         let fates = [Fate::Present, Fate::Deleted];
-        is_new && truth.first_in(self.end, first, &fates).is_some()
+        is_new && first > self.end && truth.first_in(self.end, first, &fates).is_some()
     }
 
     fn jump(&mut self, truth: &PartitionTruth, first: i64) -> Verdict {
