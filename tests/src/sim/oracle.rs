@@ -228,7 +228,10 @@ impl Oracle {
         self.held.retain(|name, _| there.contains(name));
         self.look(drive, truth, !was_struck)?;
         for (name, held) in &mut self.held {
-            if let Some(floor) = held.floor.take()
+            let floor = held.floor;
+            // What a recovery that did not end has left may still be cut.
+            held.floor = floor.filter(|_| was_struck);
+            if let Some(floor) = floor
                 && held.end < floor
             {
                 return Err(format!("{name}: ends at {} and had to reach {floor}", held.end));
