@@ -215,6 +215,11 @@ impl Gate {
 
 /// What a control batch says, or why that cannot be read.
 fn control_of(batch: &Batch<'_>) -> Result<Control, String> {
+    if batch.header().record_count() == 0 {
+        // The cleaner keeps the last batch of a producer that is active and empties it, a marker too
+        // (`LogCleaner`, `MemoryRecords.writeEmptyHeader`). It says nothing any more.
+        return Ok(Control::Other(-1));
+    }
     let record = ControlRecord::of(batch).map_err(|error| error.to_string())?;
     let coordinator_epoch = || {
         let marker = record.end_txn_marker().map_err(|error| error.to_string())?;
@@ -340,5 +345,21 @@ mod tests {
         let (_, admitted) = admit_all(&records, expect(10));
         assert_eq!(admitted[0].control, Some(Control::Commit { coordinator_epoch: 7 }));
         assert!(admitted[0].is_transactional);
+    }
+
+    /// The cleaner had emptied the last marker of a producer that was still active, and the partition
+    /// stopped for good.
+    #[test]
+    fn takes_a_marker_that_the_cleaner_has_emptied() {
+        let (producer, epoch) = ((ProducerId(9), ProducerEpoch(0)), LeaderEpoch(1));
+        let mut bytes = end_txn_marker(ControlKind::Abort, Offset(10), 1_000, epoch, producer, 7);
+        bytes.truncate(61);
+        bytes[8..12].copy_from_slice(&(61_i32 - 12).to_be_bytes());
+        bytes[57..61].copy_from_slice(&0_i32.to_be_bytes());
+        let crc = wire::batch::crc32c(&bytes[21..]);
+        bytes[17..21].copy_from_slice(&crc.to_be_bytes());
+        let (admission, admitted) = admit_all(&bytes, expect(10));
+        assert_eq!((admission.next, admission.refusal), (Offset(11), None));
+        assert_eq!(admitted[0].control, Some(Control::Other(-1)));
     }
 }
