@@ -7,6 +7,16 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use wire::ids::{BrokerId, LeaderEpoch, PartitionIndex, TopicId};
 
+/// The longest name of a topic (`org.apache.kafka.common.internals.Topic`).
+const NAME_BYTES_MAX: usize = 249;
+
+/// Whether a topic may have this name. Any other would not be safe in a path or a checkpoint file.
+#[must_use]
+pub fn is_legal_name(name: &str) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    !matches!(name, "" | "." | "..") && name.len() <= NAME_BYTES_MAX && name.bytes().all(legal)
+}
+
 /// This node and what it holds.
 #[derive(Clone, Debug)]
 pub struct Catalog {

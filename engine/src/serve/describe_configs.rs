@@ -9,11 +9,11 @@ use wire::api::describe_configs::{
 };
 use wire::api::{ErrorCode, Versions};
 
+use super::ServeOptions;
 use super::config_table::{
     self as table, DEFAULT, Kind, TOPIC, TOPIC_CONFIGS, TopicConfig, broker_configs,
 };
 use super::route::{Handled, Refusal, Request, check_entries};
-use super::{ServeOptions, topic};
 use crate::catalog::{Catalog, Topic};
 
 pub(super) const SERVED: Versions = Versions { least: 1, most: 4 };
@@ -51,7 +51,9 @@ fn describe(
     let configs = match resource.resource_type {
         RESOURCE_TOPIC => match catalog.topic(name) {
             Some(topic) => Ok(topic_configs(topic, wanted)),
-            None if topic::is_legal(name) => Err((ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, None)),
+            None if crate::catalog::is_legal_name(name) => {
+                Err((ErrorCode::UNKNOWN_TOPIC_OR_PARTITION, None))
+            }
             None => Err((ErrorCode::INVALID_TOPIC_EXCEPTION, Some("no legal name".to_owned()))),
         },
         // What brokers were told to share: nothing.

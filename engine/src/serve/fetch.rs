@@ -20,9 +20,7 @@ use wire::ids::BrokerId;
 use super::call::{Call, Questions, mismatch};
 use super::route::{Handled, Refusal, Request, check_entries};
 use super::session::{Claim, Context, TopicRef, Wish};
-use super::{
-    Answer, Asked, CallId, Question, QuestionId, Read, ReadAnswer, Watched, fetch_reply, topic,
-};
+use super::{Answer, Asked, CallId, Question, QuestionId, Read, ReadAnswer, Watched, fetch_reply};
 use crate::catalog::{Catalog, Topic};
 use crate::ids::Now;
 
@@ -161,7 +159,7 @@ fn begin(asked: &FetchRequest, request: Request<'_>) -> Result<Handled, Refusal>
 fn wishes(asked: &FetchRequest, version: i16, catalog: &Catalog) -> (Vec<Wish>, Vec<Wish>) {
     let mut wishes = (Vec::new(), Vec::new());
     for topic in &asked.topics {
-        let is_legal = version >= TOPIC_IDS || topic::is_legal(&topic.name);
+        let is_legal = version >= TOPIC_IDS || crate::catalog::is_legal_name(&topic.name);
         let place = if is_legal { &mut wishes.0 } else { &mut wishes.1 };
         let named = topic_ref(topic.key(), version, catalog);
         place.extend(topic.partitions.iter().map(|partition| Wish {

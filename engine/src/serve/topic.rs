@@ -5,10 +5,7 @@ use std::sync::Arc;
 use wire::api::ErrorCode;
 use wire::ids::PartitionIndex;
 
-use crate::catalog::{Catalog, Topic};
-
-/// The longest name of a topic (`org.apache.kafka.common.internals.Topic`).
-const NAME_BYTES_MAX: usize = 249;
+use crate::catalog::{Catalog, Topic, is_legal_name};
 
 /// Operations on a topic as bits (`AclOperation`): READ 3, DESCRIBE 8, DESCRIBE_CONFIGS 10. All
 /// others would change it, and nobody may do that here.
@@ -17,12 +14,6 @@ pub(super) const TOPIC_OPERATIONS: i32 = 1 << 3 | 1 << 8 | 1 << 10;
 /// Operations on the cluster: DESCRIBE 8, DESCRIBE_CONFIGS 10.
 pub(super) const CLUSTER_OPERATIONS: i32 = 1 << 8 | 1 << 10;
 
-/// Whether a topic may have this name.
-pub(super) fn is_legal(name: &str) -> bool {
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    !matches!(name, "" | "." | "..") && name.len() <= NAME_BYTES_MAX && name.bytes().all(legal)
-}
-
 /// Whether clients hide this topic from their users.
 pub(super) fn is_internal(name: &str) -> bool {
     matches!(name, "__consumer_offsets" | "__transaction_state" | "__share_group_state")
@@ -30,7 +21,7 @@ pub(super) fn is_internal(name: &str) -> bool {
 
 /// Why a topic that is asked for by this name is not known.
 pub(super) fn unknown(name: &str) -> ErrorCode {
-    if is_legal(name) {
+    if is_legal_name(name) {
         ErrorCode::UNKNOWN_TOPIC_OR_PARTITION
     } else {
         ErrorCode::INVALID_TOPIC_EXCEPTION
@@ -60,10 +51,10 @@ mod tests {
     #[test]
     fn tells_legal_names_from_others_as_kafka_does() {
         for name in ["a", "A.b_c-1", "...", "__consumer_offsets", &"x".repeat(249)] {
-            assert!(is_legal(name), "{name}");
+            assert!(is_legal_name(name), "{name}");
         }
         for name in ["", ".", "..", "a/b", "a b", "ü", &"x".repeat(250)] {
-            assert!(!is_legal(name), "{name}");
+            assert!(!is_legal_name(name), "{name}");
         }
     }
 }

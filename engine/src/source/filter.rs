@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use regex::Regex;
 
+use crate::catalog::is_legal_name;
+
 /// Which topics are wanted. Patterns match whole names; excluding wins over including. A topic that
 /// is internal to Kafka (by its flag, or by a name in `__`) is wanted only where it is named.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub enum Exclusion {
     Excluded(Arc<str>),
     /// No pattern includes it.
     NotIncluded,
+    /// No broker of Kafka has such a topic.
+    IllegalName,
 }
 
 impl fmt::Display for Exclusion {
@@ -38,6 +42,7 @@ impl fmt::Display for Exclusion {
             Self::Internal => f.write_str("internal to Kafka and not named in `include`"),
             Self::Excluded(pattern) => write!(f, "excluded by the pattern `{pattern}`"),
             Self::NotIncluded => f.write_str("no pattern includes it"),
+            Self::IllegalName => f.write_str("its name is not one that Kafka allows"),
         }
     }
 }
@@ -72,6 +77,9 @@ impl TopicFilter {
         let matching = |patterns: &'_ [Pattern]| {
             patterns.iter().find(|pattern| pattern.regex.is_match(topic)).cloned()
         };
+        if !is_legal_name(topic) {
+            return Err(Exclusion::IllegalName);
+        }
         if let Some(pattern) = matching(&self.exclude) {
             return Err(Exclusion::Excluded(pattern.text));
         }
@@ -118,5 +126,15 @@ mod tests {
         let filter = TopicFilter::new(&["a|b"], &[]).unwrap();
         assert_eq!(filter.check("ab", false), Err(Exclusion::NotIncluded));
         assert_eq!(filter.check("b", false), Ok(()));
+    }
+
+    /// Such a name would be a path of its own choice, or a line of its own in a checkpoint file.
+    #[test]
+    fn names_that_kafka_does_not_allow_are_left_out() {
+        let all = TopicFilter::default();
+        for name in ["", "..", "/etc/x", "../x", "a b", "a\nb", &"x".repeat(250)] {
+            assert_eq!(all.check(name, false), Err(Exclusion::IllegalName), "{name:?}");
+        }
+        assert_eq!(all.check(&"x".repeat(249), false), Ok(()));
     }
 }
