@@ -114,7 +114,13 @@ impl Node {
             heard.push((ring.opened, ring.listen, ring.bound));
         }
         let address = listener.local_addr().map_err(|error| NodeError(error.to_string()))?;
-        open_doors(config, address, &heard)?;
+        if let Err(error) = open_doors(config, address, &heard) {
+            // Nobody may write into the folder when its lock is given up.
+            ways().iter_mut().for_each(|way| way.send(Letter::Stop));
+            drop(heard);
+            shards.into_iter().for_each(|shard| drop(shard.join()));
+            return Err(error);
+        }
         let (bound, cluster_id) =
             (http.as_ref().and_then(|l| l.local_addr().ok()), Arc::clone(&found.cluster_id));
         let desk_options = DeskOptions {
@@ -193,6 +199,13 @@ impl Node {
         let Some(desk) = self.desk.take() else { return Ok(()) };
         for way in &mut self.ways {
             way.send(Letter::Stop);
+        }
+        // A box that is full takes it as soon as its shard has read on.
+        let runs = |shards: &[JoinHandle<()>]| shards.iter().any(|shard| !shard.is_finished());
+        while self.ways.iter_mut().fold(false, |waits, way| waits | way.flush())
+            && runs(&self.shards)
+        {
+            std::thread::sleep(STOP_AGAIN);
         }
         let mut lost = Vec::new();
         for (index, shard) in self.shards.drain(..).enumerate() {
@@ -364,6 +377,8 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
             shard_count: count,
             mirror_of,
             request_memory_bytes: config.memory_bytes / usize::from(count) / 4,
+            // Sessions of clients must not meet those of a process before.
+            seed: u64::from_be_bytes(random_id().0[..8].try_into().expect("eight bytes")),
             ..ServeOptions::default()
         },
         catalog: found.catalog.clone(),
@@ -388,6 +403,9 @@ fn take_folder(disk: &mut dyn Disk, data: &Path) -> Result<File, NodeError> {
         Err(TryLockError::Error(error)) => Err(said(&error)),
     }
 }
+
+/// How soon a shard whose box was full is told again to stop.
+const STOP_AGAIN: Duration = Duration::from_millis(2);
 
 /// How long a start waits for a port. The kernel takes a ring apart after its process is gone, in its
 /// own time: a node that is started right after it was killed finds its old socket still listening.
@@ -433,11 +451,12 @@ fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError
         }
     };
     let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
-    let checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
+    let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
     let cluster_id: Arc<str> = meta.cluster_id.into();
+    let names = partitions_in(disk, data)?;
+    checkpoints.keep(&names);
     let mut catalog =
         Catalog::new(Arc::clone(&cluster_id), config.node_id, "".into(), config.listen.port());
-    let names = partitions_in(disk, data)?;
     let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
     for name in &names {
         let index = usize::try_from(name.partition.0).unwrap_or(0);

@@ -53,6 +53,22 @@ impl Checkpoints {
         })
     }
 
+    /// Forgets partitions whose folders are gone: what is mirrored anew under such a name has nothing
+    /// to do with them.
+    pub fn keep(&mut self, names: &[crate::ids::TopicPartition]) {
+        let names: std::collections::BTreeSet<_> = names.iter().collect();
+        for table in [
+            &mut self.recovery_points,
+            &mut self.log_starts,
+            &mut self.high_watermarks,
+            &mut self.leader_epochs,
+        ] {
+            let before = table.offsets.len();
+            table.offsets.retain(|name, _| names.contains(name));
+            table.changed |= table.offsets.len() < before;
+        }
+    }
+
     /// What they say of one partition; zero where they do not know it.
     #[must_use]
     pub fn of(&self, partition: &crate::ids::TopicPartition) -> crate::store::Checkpointed {
@@ -105,5 +121,39 @@ impl Checkpoints {
             }
         }
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::TopicPartition;
+    use crate::ring::HostDisk;
+    use wire::ids::{LeaderEpoch, PartitionIndex};
+
+    /// An operator removed a folder, as he is told to; what was mirrored anew in its place was cut where
+    /// the old log had begun.
+    #[test]
+    fn a_partition_whose_folder_is_gone_is_forgotten_in_the_files_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (data, mut disk) = (folder.path(), HostDisk);
+        let name = |index| TopicPartition { topic: "t".into(), partition: PartitionIndex(index) };
+        let mut checkpoints = Checkpoints::default();
+        let at = |partition| PartitionCheckpoint {
+            partition,
+            recovery_point: Offset(70),
+            log_start: Some(Offset(60)),
+            high_watermark: Offset(80),
+            leader_epoch: LeaderEpoch(4),
+        };
+        checkpoints.take(vec![at(name(0)), at(name(1))]);
+        checkpoints.write(&mut disk, data).expect("written");
+        let mut checkpoints = Checkpoints::read(&mut disk, data).expect("read");
+        checkpoints.keep(&[name(1)]);
+        checkpoints.write(&mut disk, data).expect("written");
+        let checkpoints = Checkpoints::read(&mut disk, data).expect("read");
+        assert_eq!(checkpoints.of(&name(0)), crate::store::Checkpointed::default());
+        assert_eq!(checkpoints.leader_epoch(&name(0)), None);
+        assert_eq!(checkpoints.of(&name(1)).log_start, Offset(60));
     }
 }

@@ -37,10 +37,8 @@ pub fn record(
     let is_there = String::from_utf8_lossy(&tail).lines().any(|line| line.contains(&what));
     if !is_there {
         let torn = if tail.last().is_none_or(|&last| last == b'\n') { "" } else { "\n" };
-        let line = format!(
-            "{torn}{{\"time_ms\":{wall_clock_ms},{what},\"reason\":\"{}\"}}\n",
-            loss.reason
-        );
+        let line =
+            format!("{torn}{{\"time_ms\":{wall_clock_ms},{what}\"reason\":\"{}\"}}\n", loss.reason);
         disk.write(&path, end, line.as_bytes())?;
     }
     // One that stands there may stand there in memory only.
@@ -52,7 +50,7 @@ pub fn record(
 /// What a line says of a loss but its time and reason. Topic names need no escaping.
 fn what(partition: &TopicPartition, loss: &Loss) -> String {
     format!(
-        "\"topic\":\"{}\",\"partition\":{},\"first_offset\":{},\"next_offset\":{}",
+        "\"topic\":\"{}\",\"partition\":{},\"first_offset\":{},\"next_offset\":{},",
         partition.topic, partition.partition, loss.first, loss.next
     )
 }

@@ -43,7 +43,8 @@ pub fn run(options: DeskOptions, disk: &mut dyn Disk) -> std::io::Result<bool> {
         if let Some(listener) = options.http.take() {
             http::serve(listener, options.metrics.clone())?;
         }
-        Ok(Desk { stopped: 0, clean: true, options }.run(disk).await)
+        let desk = Desk { stopped: 0, clean: true, are_written: true, mail_waits: false, options };
+        Ok(desk.run(disk).await)
     })
 }
 
@@ -51,7 +52,14 @@ struct Desk {
     options: DeskOptions,
     stopped: usize,
     clean: bool,
+    /// Whether all checkpoints are in their files.
+    are_written: bool,
+    /// Whether a shard's box was too full for a letter.
+    mail_waits: bool,
 }
+
+/// How soon a full box is tried again.
+const MAIL_AGAIN: std::time::Duration = std::time::Duration::from_millis(10);
 
 impl Desk {
     async fn run(mut self, disk: &mut dyn Disk) -> bool {
@@ -59,6 +67,7 @@ impl Desk {
         while self.stopped < self.options.shards.len() {
             tokio::select! {
                 () = self.options.bell.notified() => {}
+                () = tokio::time::sleep(MAIL_AGAIN), if self.mail_waits => {}
                 Some((shard, host, addresses)) = answers.recv() => {
                     self.send(shard, Letter::Resolved { host, addresses });
                 }
@@ -67,10 +76,16 @@ impl Desk {
                 self.read(letter, disk, &found);
             }
             let Self { options, .. } = &mut self;
-            if let Err(damage) = options.checkpoints.write(disk, &options.data) {
+            let written = options.checkpoints.write(disk, &options.data);
+            if let Err(damage) = &written {
                 tracing::error!("a checkpoint could not be written: {damage}");
             }
+            self.are_written = written.is_ok();
+            let flushed = self.options.shards.iter_mut().map(Slot::flush);
+            self.mail_waits = flushed.fold(false, |waits, more| waits | more);
         }
+        // Without the last checkpoints a start that believes the logs' ends would believe old starts.
+        self.clean &= self.are_written;
         let clean = CleanShutdown { broker_epoch: None };
         if self.clean
             && let Err(damage) = clean.write(disk, &self.options.data)
