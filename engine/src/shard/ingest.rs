@@ -66,7 +66,9 @@ impl<I: Io> Shard<I> {
             return self.run_mirror(key, effects);
         }
         mirror.leader(fetched.leader_epoch);
-        mirror.watermarks(fetched.high_watermark, fetched.log_start_offset, &mut effects);
+        if mirror.phase() != Phase::Recording {
+            mirror.watermarks(fetched.high_watermark, fetched.log_start_offset, &mut effects);
+        }
         if !fetched.records.is_empty() {
             let records = &frame[fetched.records.clone()];
             self.admitted.clear();
@@ -228,6 +230,9 @@ impl<I: Io> Shard<I> {
         let (data, config) = (Arc::clone(&self.options.data), Arc::clone(cell.log.config()));
         let place = Place { data: &data, partition: &name, config: &config };
         let wall_ms = self.io.wall_clock_ms();
+        // Recovery may remove segments and others take their names.
+        let segments = cell.log.segment_paths();
+        self.forget_files(segments);
         match Log::open(self.io.disk(), place, checkpointed, false, wall_ms) {
             Ok((log, recovery)) => {
                 self.metrics.recovered_bytes.add(recovery.bytes_scanned);
@@ -260,7 +265,7 @@ impl<I: Io> Shard<I> {
         match removed {
             Ok(removed) => {
                 let now = self.io.now();
-                self.remove_later(removed, now);
+                self.remove_replaced(removed, now);
                 self.upkeep.touched(key);
                 self.wake_all_watchers(key);
             }
@@ -271,11 +276,15 @@ impl<I: Io> Shard<I> {
     pub(super) fn end_of_epoch(
         &mut self,
         key: PartitionKey,
+        asked: LeaderEpoch,
         answer: Result<EndOfEpoch, ErrorCode>,
     ) {
         let now = self.io.now();
         let mut effects = Vec::new();
-        if let Some(mirror) = &mut self.cells[key.0 as usize].mirror {
+        if let Some(mirror) = &mut self.cells[key.0 as usize].mirror
+            // The log may have been opened again since, and end in another epoch.
+            && mirror.expectation().last_epoch == asked
+        {
             match answer {
                 Ok(end) => mirror.end_of_epoch(end.epoch, end.end_offset, &mut effects),
                 Err(error) => mirror.refused(error, now, &mut effects),

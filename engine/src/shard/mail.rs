@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -40,6 +41,8 @@ pub enum Letter {
     Resolved { host: Arc<str>, addresses: Result<Vec<IpAddr>, String> },
     /// What became of a [`DeskLetter::Loss`].
     LossRecorded { partition: TopicPartition, loss: Loss, result: Result<(), String> },
+    /// These files are gone or others now: let go of what is open under their names.
+    Forget { files: Arc<[Arc<Path>]> },
     /// Finish writing, close every log, and end.
     Stop,
 }

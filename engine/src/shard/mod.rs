@@ -19,6 +19,7 @@
 mod answer;
 mod cell;
 mod clients;
+mod files;
 mod follow;
 mod ingest;
 mod losses;
@@ -301,6 +302,7 @@ impl<I: Io> Shard<I> {
             Letter::LossRecorded { partition, loss, result } => {
                 self.loss_recorded(&partition, &loss, result);
             }
+            Letter::Forget { files } => self.forget_here(&files),
             Letter::Stop => self.stop(),
         }
     }

@@ -44,7 +44,7 @@ impl<I: Io> Shard<I> {
                     self.drop_peer(peer);
                 }
                 Effect::Fetched(fetched) => self.ingest(fetched),
-                Effect::EndOfEpoch { key, answer, .. } => self.end_of_epoch(key, answer),
+                Effect::EndOfEpoch { key, asked, answer } => self.end_of_epoch(key, asked, answer),
                 Effect::OffsetAt { key, question, answer } => {
                     self.offset_at(key, question, answer);
                 }

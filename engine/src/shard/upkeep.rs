@@ -37,6 +37,8 @@ pub(super) struct Upkeep {
     retaining: BTreeSet<PartitionKey>,
     /// Files that may be unlinked, oldest first.
     removed: VecDeque<(Now, PathBuf)>,
+    /// Names that segment files had which were removed: who reads them reads on until then.
+    pub(super) gone: VecDeque<(Now, std::sync::Arc<std::path::Path>)>,
     mail_waits: bool,
     /// The taking of clients has failed, and none was taken since.
     pub accept_fails: bool,
@@ -57,6 +59,7 @@ impl Upkeep {
             retain: VecDeque::new(),
             retaining: BTreeSet::new(),
             removed: VecDeque::new(),
+            gone: VecDeque::new(),
             mail_waits: false,
             accept_fails: false,
             accept_again: None,
@@ -68,6 +71,14 @@ impl Upkeep {
     /// Whether letters wait for room in somebody's box.
     pub(super) const fn mail_waits(&self) -> bool {
         self.mail_waits
+    }
+
+    /// Forgets every partition.
+    fn clear(&mut self) {
+        self.moved.clear();
+        self.retain.clear();
+        self.retaining.clear();
+        self.watched = WatchedBy::new();
     }
 
     /// A partition has moved: the next checkpoint takes it along.
@@ -145,6 +156,11 @@ impl<I: Io> Shard<I> {
             self.upkeep.retaining.remove(&key);
             self.retain(key, now);
         }
+        let mut gone = Vec::new();
+        while let Some((_, file)) = self.upkeep.gone.pop_front_if(|(at, _)| *at <= now) {
+            gone.push(file);
+        }
+        self.forget_files(gone);
         while let Some((at, file)) = self.upkeep.removed.pop_front() {
             if at > now {
                 self.upkeep.removed.push_front((at, file));
@@ -173,15 +189,6 @@ impl<I: Io> Shard<I> {
             }
             Err(damage) => self.disk_failed(key, &damage.to_string()),
         }
-    }
-
-    pub(super) fn remove_later(&mut self, removed: Vec<Removed>, now: Now) {
-        for gone in &removed {
-            let file = self.io.file(&gone.log);
-            self.io.forget(file);
-        }
-        let delay = Duration::from_millis(self.options.log_config.file_delete_delay_ms);
-        self.upkeep.remove_at(removed, now.plus(delay));
     }
 
     /// Writes the partitions that moved to the desk.
@@ -251,7 +258,10 @@ impl<I: Io> Shard<I> {
                 }
             }
         }
+        // Nothing is left that a letter or a moment could be about.
         self.keys.clear();
+        self.retries.clear();
+        self.upkeep.clear();
         self.send_checkpoint(partitions);
         let shard = self.options.id;
         self.post.desk.send(DeskLetter::Stopped { shard, clean });

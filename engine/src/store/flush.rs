@@ -64,7 +64,7 @@ impl Log {
             self.folder_dirty = false;
         }
         for segment in &mut self.segments {
-            segment.snapshot_unflushed &= segment.base > up_to;
+            segment.snapshot_unflushed &= segment.base >= up_to;
         }
         self.recovery_point = up_to;
         Ok(())

@@ -216,6 +216,13 @@ impl Log {
         &self.config
     }
 
+    /// The files of batches, by the names that they have.
+    #[must_use]
+    pub fn segment_paths(&mut self) -> Vec<Arc<Path>> {
+        let folder = Arc::clone(&self.folder);
+        self.segments.iter_mut().map(|segment| segment.log_path(&folder)).collect()
+    }
+
     /// Other settings from now on.
     pub fn set_config(&mut self, config: Arc<LogConfig>) {
         self.config = config;
