@@ -1,4 +1,4 @@
-//! Every bound in the program, and the sums between them.
+//! Bounds that several rooms share. What bounds one room stands in it.
 
 /// The largest response that a source may send: more than its `fetch_bytes_max` where a single
 /// batch is larger. Beyond it the connection is closed with an error that says so.

@@ -66,7 +66,7 @@ impl Pipes {
         Ok(Some(Pipe { reader, writer, capacity, made: Rc::clone(&self.made) }))
     }
 
-    /// Takes an empty pipe back. One that still holds bytes is dropped instead.
+    /// Takes an empty pipe back: of a part that was sent whole. Others are dropped with their part.
     pub(super) fn take_back(&mut self, pipe: Pipe) {
         self.resting.push(pipe);
     }

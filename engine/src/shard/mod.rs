@@ -67,7 +67,7 @@ pub struct ShardOptions {
     pub partitions: Vec<(TopicPartition, Checkpointed)>,
     /// Whether the logs were closed before the last process ended.
     pub was_clean: bool,
-    /// How long a removed segment stays on disk for those who still read it.
+    /// How often the desk is told where partitions stand.
     pub checkpoint_interval: Duration,
     pub retention_check_interval: Duration,
 }

@@ -181,7 +181,7 @@ pub(super) fn read_batch(
     if read < size { Err(short(path, position)) } else { Ok(bytes) }
 }
 
-/// The least and the most bytes that a control batch of Kafka has.
+/// The most bytes that a control batch of Kafka has.
 pub(super) const CONTROL_BYTES_MAX: usize = 64 << 10;
 
 /// What admission would have said of a batch that lies in the log already.
