@@ -47,8 +47,14 @@ impl Checkpoint {
     /// no entries after damage too: that is the caller's choice.
     pub fn read(self, disk: &mut dyn Disk, data: &Path) -> Result<Offsets, Damage> {
         let file = data.join(self.name());
-        let Some(text) = read_text(disk, &file)? else { return Ok(Offsets::new()) };
-        parse_offsets(&text, &file)
+        let mut read = || -> Result<Offsets, Damage> {
+            let Some(text) = read_text(disk, &file)? else { return Ok(Offsets::new()) };
+            parse_offsets(&text, &file)
+        };
+        read().map_err(|damage| match damage.kind {
+            DamageKind::Corrupt => Damage { remedy: WITHOUT, ..damage },
+            _ => damage,
+        })
     }
 
     /// Puts a new file in place of the old one, durably.
@@ -61,6 +67,10 @@ impl Checkpoint {
         disk.replace(&data.join(self.name()), format_offsets(offsets).as_bytes())
     }
 }
+
+/// What to do where a checkpoint cannot be read: the logs themselves know more.
+const WITHOUT: &str = "remove this file alone: what it said is then read from the logs, but for log \
+                       starts within a segment";
 
 /// What a checkpoint file holds.
 pub type Offsets = BTreeMap<TopicPartition, Offset>;

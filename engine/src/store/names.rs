@@ -63,7 +63,8 @@ impl FileKind {
     #[must_use]
     pub fn parse(name: &str) -> Option<(Self, Offset)> {
         let (digits, _) = name.split_once('.')?;
-        let base = digits.parse().ok().filter(|&base: &i64| base >= 0)?;
+        // Any other spelling would be read by one name and written by another.
+        let base = digits.parse().ok().filter(|&base: &i64| base >= 0 && digits.len() == 20)?;
         let suffix = &name[digits.len()..];
         [Self::Log, Self::Index, Self::TimeIndex, Self::TxnIndex, Self::Snapshot]
             .into_iter()

@@ -20,7 +20,7 @@ use super::names::{EPOCHS, FileKind};
 use super::producers::Producers;
 use super::scan::{Headers, Scan, Step, admitted, misplaced};
 use super::segment::{Active, Newest, Segment, Stored};
-use super::transactions::count_of;
+use super::transactions::{AbortedTransaction, are_sound, count_of};
 use crate::io::Disk;
 
 mod replay;
@@ -153,13 +153,32 @@ impl Opening<'_> {
             let stored =
                 Stored { offsets: offsets.unwrap_or(0), times: times.unwrap_or(0), aborted };
             self.segments.push(Segment::found(base, size, stored, self.wall_ms));
-            self.are_indexed.push(offsets.is_some() && times.is_some());
+            let is_sound = offsets.is_some()
+                && times.is_some()
+                && self.is_txn_index_sound(base, aborted, &kinds)?;
+            self.are_indexed.push(is_sound);
         }
         if self.segments.is_empty() {
             self.start_empty(self.log_start)?;
         }
         self.log_start = self.log_start.max(self.segments[0].base);
         Ok(())
+    }
+
+    /// Whether a transaction index can be the one of this segment (`TransactionIndex.sanityCheck`).
+    fn is_txn_index_sound(
+        &mut self,
+        base: Offset,
+        count: u32,
+        lengths: &BTreeMap<FileKind, u64>,
+    ) -> Result<bool, Damage> {
+        let length = lengths.get(&FileKind::TxnIndex).copied().unwrap_or(0);
+        if length == 0 {
+            return Ok(true);
+        }
+        let path = FileKind::TxnIndex.path(&self.folder, base);
+        let whole = whole_entries(Some(length), AbortedTransaction::SIZE as u64) == Some(count);
+        Ok(whole && are_sound(self.disk, &path, count, base)?)
     }
 
     fn start_empty(&mut self, base: Offset) -> Result<(), Damage> {
@@ -207,7 +226,9 @@ impl Opening<'_> {
         }
         self.rebuild_indexes(first)?;
         if was_clean {
-            if let Ok(end) = self.end_of_last() {
+            if let Ok(end) = self.end_of_last()
+                && end >= recovery_point
+            {
                 let producers = self.producers_at(end)?;
                 let active = match self.segments[last].size {
                     0 => Active::new(self.wall_ms),
@@ -218,7 +239,15 @@ impl Opening<'_> {
             // It was not that clean.
             first = last;
         }
-        self.recover_from(first)
+        let ended = self.recover_from(first)?;
+        if was_clean && ended.end < recovery_point && self.recovery.cut.is_none() {
+            let segment = self.segments.last().expect("a log has a segment");
+            let file = FileKind::Log.path(&self.folder, segment.base);
+            let why = format!("it ends at {}, but all up to {recovery_point} was there", ended.end);
+            let (position, bytes, segments) = (segment.size, 0, 0);
+            self.recovery.cut = Some(Cut { file, position, bytes, segments, why });
+        }
+        Ok(ended)
     }
 
     /// The end of the last segment, by its index and the few batches after it.
@@ -229,6 +258,9 @@ impl Opening<'_> {
         let index =
             Index::<OffsetEntry> { path: &index_path, stored: segment.stored.offsets, tail: &[] };
         let from = index.last(self.disk)?.map_or(0, |entry| entry.position);
+        if u64::from(from) >= segment.size && from > 0 {
+            return Err(Damage::corrupt(&index_path, 0, "it leads beyond the segment's end"));
+        }
         let mut headers = Headers::new(&path, u64::from(from), segment.size);
         let mut end = segment.base;
         while let Some((_, header)) = headers.next(self.disk)? {

@@ -90,6 +90,31 @@ pub(super) fn count_of(length: u64) -> u32 {
     u32::try_from(length / AbortedTransaction::SIZE as u64).unwrap_or(u32::MAX)
 }
 
+/// Whether a file's transactions can be those of a segment that begins at `base`.
+pub(super) fn are_sound(
+    disk: &mut dyn Disk,
+    path: &Path,
+    count: u32,
+    base: Offset,
+) -> Result<bool, DiskError> {
+    let index = Index::<AbortedTransaction> { path, stored: count, tail: &[] };
+    let mut next = 0;
+    while next < count {
+        let some = (count - next).min(CHUNK);
+        for entry in index.read(disk, next, some)?.chunks_exact(AbortedTransaction::SIZE) {
+            let at = AbortedTransaction::decode(entry);
+            let is_sound = entry[..2] == [0, 0]
+                && at.last_offset >= base
+                && (0..=at.last_offset.0).contains(&at.first_offset.0);
+            if !is_sound {
+                return Ok(false);
+            }
+        }
+        next += some;
+    }
+    Ok(true)
+}
+
 /// The transactions of a file, for tools.
 pub fn read_all(disk: &mut dyn Disk, path: &Path) -> Result<Vec<AbortedTransaction>, DiskError> {
     let stored = count_of(disk.length(path)?);

@@ -199,6 +199,60 @@ fn a_missing_or_broken_index_of_a_flushed_segment_is_made_anew() {
     }
 }
 
+/// After a clean stop somebody shortened the last segment or wrote over its index. The log was believed
+/// to end where the segment begins, and what came next was appended behind torn bytes.
+#[test]
+fn an_end_that_was_closed_and_is_gone_is_recovered_and_said() {
+    for damage in 0..3 {
+        let (mut dice, mut disk) = (Dice::new(7), MemoryDisk::default());
+        let _ = grown(&mut dice, &mut disk);
+        let log = open(&mut disk, Checkpointed::default(), false, &small()).0;
+        let checkpointed = log.close(&mut disk).expect("memory");
+        let last = segments(&disk).pop().expect("a segment").0;
+        let (file, is_lost) = match damage {
+            0 => (last, true),
+            1 => (last.with_extension("index"), false),
+            _ => (last.with_extension("timeindex"), false),
+        };
+        let bytes = disk.files.get_mut(&file).expect("there");
+        match damage {
+            0 => bytes.truncate(bytes.len() / 2),
+            _ => bytes.fill(0x7f),
+        }
+        let (log, recovery) = open(&mut disk, checkpointed, true, &small());
+        assert_eq!(recovery.cut.is_some(), is_lost, "{damage}");
+        assert_eq!(log.log_end() < checkpointed.recovery_point, is_lost, "{damage}");
+        let file = segments(&disk).pop().expect("a segment");
+        let whole = log.segments.last().expect("a segment").size;
+        assert_eq!(whole, file.2 as u64, "no bytes lie behind the end");
+    }
+}
+
+/// A transaction index was written over after a clean stop, and readers of committed records saw
+/// aborted ones.
+#[test]
+fn a_transaction_index_that_cannot_be_is_made_anew() {
+    for damage in 0..3 {
+        let mut disk = MemoryDisk::default();
+        let mut log = create(&mut disk, 0, &small());
+        let producer = Some((1, 0, true));
+        append(&mut disk, &mut log, &Spec { records: 4, producer, ..Spec::PLAIN }.build());
+        let marker = Spec { first: 4, producer, ends: Some(true), ..Spec::PLAIN };
+        append(&mut disk, &mut log, &marker.build());
+        let checkpointed = log.close(&mut disk).expect("memory");
+        let file = segments(&disk)[0].0.with_extension("txnindex");
+        let right = disk.files[&file].clone();
+        let bytes = disk.files.get_mut(&file).expect("there");
+        match damage {
+            0 => bytes.fill(0x7f),
+            1 => bytes.push(0),
+            _ => bytes[10..18].copy_from_slice(&i64::MAX.to_be_bytes()),
+        }
+        let _ = open(&mut disk, checkpointed, true, &small());
+        assert_eq!(disk.files[&file], right, "{damage}");
+    }
+}
+
 /// A power cut took the end of one segment and left zeros where the next one begins: recovery gave
 /// the partition up, as if those bytes had ever been promised (simulation, seed 2135782440).
 #[test]
