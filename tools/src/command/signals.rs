@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 
 /// How a process ends that was signalled while it was already stopping (128 + SIGINT).
@@ -15,13 +15,15 @@ pub const SECOND_SIGNAL_CODE: i32 = 130;
 pub struct Stopping(Arc<AtomicBool>);
 
 impl Stopping {
-    /// Listens for SIGINT and SIGTERM.
+    /// Listens for SIGINT, SIGTERM and, as where a terminal was closed, SIGHUP. A file that may not grow
+    /// any more (SIGXFSZ) is a write that fails, not the end of the process.
     ///
     /// # Errors
     /// Where the system refuses.
     pub fn listen() -> io::Result<Self> {
         let stopping = Self::default();
-        for signal in [SIGINT, SIGTERM] {
+        flag::register(SIGXFSZ, Arc::default())?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             // In this order: the first signal finds the flag down and the second finds it up.
             flag::register_conditional_shutdown(signal, SECOND_SIGNAL_CODE, stopping.0.clone())?;
             flag::register(signal, stopping.0.clone())?;
