@@ -22,3 +22,6 @@ pub const MAIL_MAX: usize = 4_096;
 
 /// How much of the list of losses, from its end, is looked through for one that stands there already.
 pub const LOSSES_LOOKED_AT_BYTES_MAX: u64 = 1 << 20;
+
+/// Partitions that a topic may have here: its leader epochs are one array.
+pub const PARTITIONS_OF_TOPIC_MAX: i32 = 1 << 20;

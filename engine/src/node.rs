@@ -14,12 +14,13 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::ids::{PartitionIndex, TopicId};
 
-use crate::catalog::{Catalog, Topic};
+use crate::catalog::{Catalog, Topic, is_legal_name};
 use crate::config::Config;
 use crate::desk::checkpoints::Checkpoints;
 use crate::desk::{self, DeskOptions};
 use crate::ids::{ShardId, TopicPartition};
 use crate::io::{Disk, Io, Waker};
+use crate::limits;
 use crate::metrics::ShardMetrics;
 use crate::ring::{HostDisk, Ring, RingOptions};
 use crate::serve::ServeOptions;
@@ -441,6 +442,14 @@ fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError
             )));
         }
         None => {
+            if let Some(stranger) = partitions_in(disk, data)?.first() {
+                return Err(NodeError(format!(
+                    "{} has a folder {stranger} but no meta.properties: it is no data folder of \
+                     farspan or Kafka, or has lost that file; give --data an empty folder, or put \
+                     the file back",
+                    data.display()
+                )));
+            }
             let meta = MetaProperties {
                 cluster_id: random_id().to_string(),
                 node_id: config.node_id,
@@ -493,7 +502,8 @@ fn named(folder: &str) -> Option<TopicPartition> {
     let (topic, index) = folder.rsplit_once('-')?;
     let index: i32 = index.parse().ok()?;
     let is_plain = (0..=i32::MAX).contains(&index) && format!("{topic}-{index}") == folder;
-    let is_kept = !topic.is_empty() && !topic.starts_with("__cluster_metadata");
+    let is_plain = is_plain && index < limits::PARTITIONS_OF_TOPIC_MAX;
+    let is_kept = is_legal_name(topic) && !topic.starts_with("__cluster_metadata");
     (is_plain && is_kept)
         .then(|| TopicPartition { topic: topic.into(), partition: PartitionIndex(index) })
 }

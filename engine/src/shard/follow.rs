@@ -71,10 +71,10 @@ impl<I: Io> Shard<I> {
                             self.disk_failed(key, &damage.to_string());
                         }
                     }
-                    None if self.left_out.contains(&name) => {}
+                    None if self.left_out.contains_key(&name) => {}
                     None => {
                         if let Err(damage) = self.create_log(&name, &topic) {
-                            self.leave_out(&name, &damage);
+                            self.leave_out(&name, (Checkpointed::default(), true), &damage);
                         }
                     }
                 }
@@ -82,7 +82,11 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    fn create_log(&mut self, name: &TopicPartition, topic: &Arc<Topic>) -> Result<(), Damage> {
+    pub(super) fn create_log(
+        &mut self,
+        name: &TopicPartition,
+        topic: &Arc<Topic>,
+    ) -> Result<(), Damage> {
         let wall_ms = self.io.wall_clock_ms();
         let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
@@ -96,11 +100,12 @@ impl<I: Io> Shard<I> {
         &mut self,
         name: &TopicPartition,
         checkpointed: Checkpointed,
-    ) -> Result<(), Damage> {
+        was_clean: bool,
+    ) -> Result<PartitionKey, Damage> {
         let wall_ms = self.io.wall_clock_ms();
-        let ShardOptions { data, log_config: config, was_clean, .. } = &self.options;
+        let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
-        let (log, recovery) = Log::open(self.io.disk(), place, checkpointed, *was_clean, wall_ms)?;
+        let (log, recovery) = Log::open(self.io.disk(), place, checkpointed, was_clean, wall_ms)?;
         self.metrics.recovered_bytes.add(recovery.bytes_scanned);
         if let Some(cut) = &recovery.cut {
             self.metrics.cut_bytes.add(cut.bytes);
@@ -115,10 +120,10 @@ impl<I: Io> Shard<I> {
         let topic = self.catalog.topic(&name.topic).map(Arc::clone);
         let topic = topic.expect("the catalog holds the topics of the data folder");
         let key = self.add(name, &topic, log, false);
-        if !self.options.was_clean {
-            self.keep_topic_id(key)?;
+        if !was_clean && let Err(damage) = self.keep_topic_id(key) {
+            self.disk_failed(key, &damage.to_string());
         }
-        Ok(())
+        Ok(key)
     }
 
     /// Writes the topic's id down where a crash while the log was made has left it out: without it
@@ -186,7 +191,7 @@ impl<I: Io> Shard<I> {
         names.filter(|name| link.topics.check(name, false).is_ok()).cloned().collect()
     }
 
-    fn follow_topic(&mut self, theirs: &Arc<SourceTopic>) {
+    pub(super) fn follow_topic(&mut self, theirs: &Arc<SourceTopic>) {
         let name = Arc::clone(&theirs.name);
         let theirs = Arc::clone(theirs);
         // A crash while a topic's logs were made leaves some of them out.

@@ -22,6 +22,7 @@ mod clients;
 mod files;
 mod follow;
 mod ingest;
+mod left_out;
 mod losses;
 pub mod mail;
 mod peers;
@@ -43,7 +44,7 @@ use crate::metrics::ShardMetrics;
 use crate::mirror::Phase;
 use crate::serve::{ServeOptions, Server};
 use crate::source::{Link, LinkOptions, PeerKey, SourceImage};
-use crate::store::{Checkpointed, Damage, LogConfig};
+use crate::store::{Checkpointed, LogConfig};
 use cell::Cell;
 use clients::Client;
 use mail::{DeskLetter, Letter, Mailbox, Slot};
@@ -126,7 +127,7 @@ pub struct Shard<I: Io> {
     retries: BTreeSet<(Now, PartitionKey)>,
     sums: Sums,
     /// Partitions whose logs could not be opened.
-    left_out: BTreeSet<TopicPartition>,
+    left_out: BTreeMap<TopicPartition, left_out::LeftOut>,
     upkeep: upkeep::Upkeep,
     ending: Ending,
     /// Room for what admission finds, kept from frame to frame.
@@ -169,23 +170,19 @@ impl<I: Io> Shard<I> {
             clients: HashMap::new(),
             retries: BTreeSet::new(),
             sums: Sums::default(),
-            left_out: BTreeSet::new(),
+            left_out: BTreeMap::new(),
             upkeep,
             ending: Ending::No,
             admitted: Vec::new(),
             done: Vec::new(),
         };
+        let was_clean = shard.options.was_clean;
         for (name, checkpointed) in partitions {
-            if let Err(damage) = shard.open_log(&name, checkpointed) {
-                shard.leave_out(&name, &damage);
+            if let Err(damage) = shard.open_log(&name, checkpointed, was_clean) {
+                shard.leave_out(&name, (checkpointed, false), &damage);
             }
         }
         shard
-    }
-
-    fn leave_out(&mut self, name: &TopicPartition, damage: &Damage) {
-        tracing::error!("partition {name} is left out: {damage}");
-        self.left_out.insert(name.clone());
     }
 
     /// Begins to mirror. Separate from opening, so that clients are served first.

@@ -161,6 +161,7 @@ impl<I: Io> Shard<I> {
             gone.push(file);
         }
         self.forget_files(gone);
+        self.open_left_out(now);
         while let Some((at, file)) = self.upkeep.removed.pop_front() {
             if at > now {
                 self.upkeep.removed.push_front((at, file));
