@@ -239,7 +239,12 @@ impl Opening<'_> {
             // It was not that clean.
             first = last;
         }
-        let ended = self.recover_from(first)?;
+        let mut ended = self.recover_from(first)?;
+        // What was cut away wholly tells nothing of where the one before it ends.
+        while first > 0 && first + 1 == self.segments.len() && self.segments[first].size == 0 {
+            first -= 1;
+            ended = self.recover_from(first)?;
+        }
         if was_clean && ended.end < recovery_point && self.recovery.cut.is_none() {
             let segment = self.segments.last().expect("a log has a segment");
             let file = FileKind::Log.path(&self.folder, segment.base);
