@@ -337,20 +337,22 @@ impl Opening<'_> {
             let base = self.segments[index].base;
             if index > first && base > next && self.is_missing_before(index, next)? {
                 let why = format!("the next segment begins at {base}, this one ends at {next}");
-                let position = self.segments[index - 1].size;
-                self.cut(index - 1, position, why)?;
-                let active = match position {
-                    0 => Active::new(self.wall_ms),
-                    _ => Active::found(self.wall_ms),
-                };
-                return Ok(Ended { end: next, producers, active });
+                return self.end_before(index, next, producers, why);
             }
             if index > first && !self.snapshots.contains(&base) {
                 let path = FileKind::Snapshot.path(&self.folder, base);
                 self.disk.write(&path, 0, &producers.snapshot())?;
                 self.snapshots.insert(base);
             }
+            let before = next;
             let read = self.recover_segment(index, &mut producers, next.max(base))?;
+            if let Some((0, why)) = &read.torn
+                && index > first
+                && base != before
+            {
+                // Nothing of it is whole, and its name is not where the one before it ends.
+                return self.end_before(index, before, producers, why.clone());
+            }
             next = read.end;
             producers.written(next);
             let mut active = read.active;
@@ -367,6 +369,23 @@ impl Opening<'_> {
             active.seal(self.disk, &self.folder, &mut self.segments[index])?;
             index += 1;
         }
+    }
+
+    /// Ends the log with the segment before `index`, whose end is `end`.
+    fn end_before(
+        &mut self,
+        index: usize,
+        end: Offset,
+        producers: Producers,
+        why: String,
+    ) -> Result<Ended, Damage> {
+        let position = self.segments[index - 1].size;
+        self.cut(index - 1, position, why)?;
+        let active = match position {
+            0 => Active::new(self.wall_ms),
+            _ => Active::found(self.wall_ms),
+        };
+        Ok(Ended { end, producers, active })
     }
 
     /// Cuts a segment where it is no longer whole and removes those after it.
