@@ -8,7 +8,6 @@ use std::fmt;
 
 use wire::batch::{Batch, BatchError, Batches};
 use wire::ids::{LeaderEpoch, Offset};
-use wire::record::{ControlKind, ControlRecord};
 
 use crate::admitted::{AdmittedBatch, Control};
 
@@ -178,8 +177,8 @@ impl Gate {
         }
         let epoch = header.partition_leader_epoch();
         self.check_epoch(epoch).map_err(refuse)?;
-        let control = header.attributes().is_control().then(|| control_of(batch)).transpose();
-        let control = control.map_err(|what| refuse(RefusalFault::Control(what)))?;
+        let control = header.attributes().is_control().then(|| Control::of(batch)).transpose();
+        let control = control.map_err(|error| refuse(RefusalFault::Control(error.to_string())))?;
         self.length += header.size();
         self.expectation.next = header.next_offset();
         self.expectation.log_is_empty = false;
@@ -213,31 +212,12 @@ impl Gate {
     }
 }
 
-/// What a control batch says, or why that cannot be read.
-fn control_of(batch: &Batch<'_>) -> Result<Control, String> {
-    if batch.header().record_count() == 0 {
-        // The cleaner keeps the last batch of a producer that is active and empties it, a marker too
-        // (`LogCleaner`, `MemoryRecords.writeEmptyHeader`). It says nothing any more.
-        return Ok(Control::Other(-1));
-    }
-    let record = ControlRecord::of(batch).map_err(|error| error.to_string())?;
-    let coordinator_epoch = || {
-        let marker = record.end_txn_marker().map_err(|error| error.to_string())?;
-        Ok::<_, String>(marker.coordinator_epoch)
-    };
-    Ok(match record.kind {
-        ControlKind::Abort => Control::Abort { coordinator_epoch: coordinator_epoch()? },
-        ControlKind::Commit => Control::Commit { coordinator_epoch: coordinator_epoch()? },
-        other => Control::Other(other.code()),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use wire::batch::{BatchBuilder, NewRecord};
     use wire::ids::{ProducerEpoch, ProducerId};
-    use wire::record::end_txn_marker;
+    use wire::record::{ControlKind, end_txn_marker};
 
     fn batch(base: i64, count: i32, epoch: i32) -> Vec<u8> {
         let mut builder = BatchBuilder::new(Offset(base), 1_000).leader_epoch(LeaderEpoch(epoch));

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use wire::batch::{Batch, BatchHeader, HEADER_SIZE, LENGTH_END};
 use wire::ids::Offset;
-use wire::record::{ControlKind, ControlRecord};
 
 use super::damage::Damage;
 use crate::admitted::{AdmittedBatch, Control};
@@ -188,7 +187,8 @@ pub(super) const CONTROL_BYTES_MAX: usize = 64 << 10;
 pub(super) fn admitted(batch: &Batch<'_>) -> AdmittedBatch {
     let mut admitted = admitted_header(batch.header());
     if batch.attributes().is_control() {
-        admitted.control = Some(control_of(batch));
+        // What lies there already is not refused.
+        admitted.control = Some(Control::of(batch).unwrap_or(Control::Other(-1)));
     }
     admitted
 }
@@ -209,21 +209,6 @@ pub(super) fn admitted_header(header: BatchHeader<'_>) -> AdmittedBatch {
         last_sequence: header.last_sequence(),
         is_transactional: header.attributes().is_transactional(),
         control: is_control.then_some(Control::Other(-1)),
-    }
-}
-
-fn control_of(batch: &Batch<'_>) -> Control {
-    // Compaction may have emptied it: then it says nothing.
-    let Ok(record) = ControlRecord::of(batch) else { return Control::Other(-1) };
-    let marker = record.end_txn_marker();
-    match (record.kind, marker) {
-        (ControlKind::Abort, Ok(marker)) => {
-            Control::Abort { coordinator_epoch: marker.coordinator_epoch }
-        }
-        (ControlKind::Commit, Ok(marker)) => {
-            Control::Commit { coordinator_epoch: marker.coordinator_epoch }
-        }
-        (kind, _) => Control::Other(kind.code()),
     }
 }
 
