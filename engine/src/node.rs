@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use wire::ids::{PartitionIndex, TopicId};
+use wire::ids::{BrokerId, PartitionIndex, TopicId};
 
 use crate::catalog::{Catalog, Topic, is_legal_name};
 use crate::config::Config;
@@ -64,12 +64,13 @@ struct Ended {
 }
 
 /// What lies in the data folder.
-struct Found {
-    cluster_id: Arc<str>,
-    catalog: Catalog,
-    checkpoints: Checkpoints,
-    partitions: Vec<(TopicPartition, Checkpointed)>,
-    was_clean: bool,
+#[derive(Debug)]
+pub struct Found {
+    /// Nobody is told yet where clients reach this node.
+    pub catalog: Catalog,
+    pub checkpoints: Checkpoints,
+    pub partitions: Vec<(TopicPartition, Checkpointed)>,
+    pub was_clean: bool,
 }
 
 impl Node {
@@ -81,7 +82,7 @@ impl Node {
     pub fn start(config: &Config) -> Result<Self, NodeError> {
         let mut disk = HostDisk;
         let lock = take_folder(&mut disk, &config.data)?;
-        let found = look_through(&mut disk, config)?;
+        let found = look_through(&mut disk, &config.data, config.node_id, new_ids())?;
         let listener = listen_on("Kafka clients", config.listen)?;
         let http = config.http.map(|address| listen_on("metrics", address)).transpose()?;
         let count = config.shards.max(1);
@@ -122,8 +123,10 @@ impl Node {
             shards.into_iter().for_each(|shard| drop(shard.join()));
             return Err(error);
         }
-        let (bound, cluster_id) =
-            (http.as_ref().and_then(|l| l.local_addr().ok()), Arc::clone(&found.cluster_id));
+        let (bound, cluster_id) = (
+            http.as_ref().and_then(|l| l.local_addr().ok()),
+            Arc::clone(&found.catalog.cluster_id),
+        );
         let desk_options = DeskOptions {
             data: config.data.as_path().into(),
             mailbox: desk_box,
@@ -427,18 +430,25 @@ fn listen_on(what: &str, address: SocketAddr) -> Result<TcpListener, NodeError> 
     }
 }
 
-/// Reads what the data folder says of itself and of its logs.
-fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError> {
-    let data = config.data.as_path();
+/// Reads what the data folder says of itself and of its logs. A new one gets the ids: of a cluster, and
+/// of a directory.
+///
+/// # Errors
+/// Where the folder is another node's, none of Kafka's, or damaged.
+pub fn look_through(
+    disk: &mut dyn Disk,
+    data: &Path,
+    node_id: BrokerId,
+    [cluster_id, directory_id]: [TopicId; 2],
+) -> Result<Found, NodeError> {
     let said = |error: &dyn fmt::Display| NodeError(error.to_string());
     let meta = match MetaProperties::read(disk, data).map_err(|e| said(&e))? {
-        Some(meta) if meta.node_id == config.node_id => meta,
+        Some(meta) if meta.node_id == node_id => meta,
         Some(meta) => {
             return Err(NodeError(format!(
-                "{} belongs to node {}, not to node {}; give this node another --data or --node-id",
+                "{} belongs to node {}, not to node {node_id}; give this node another --data or --node-id",
                 data.display(),
-                meta.node_id,
-                config.node_id
+                meta.node_id
             )));
         }
         None => {
@@ -451,9 +461,9 @@ fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError
                 )));
             }
             let meta = MetaProperties {
-                cluster_id: random_id().to_string(),
-                node_id: config.node_id,
-                directory_id: Some(random_id()),
+                cluster_id: cluster_id.to_string(),
+                node_id,
+                directory_id: Some(directory_id),
             };
             meta.write(disk, data).map_err(|e| said(&e))?;
             meta
@@ -461,11 +471,9 @@ fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError
     };
     let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
     let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
-    let cluster_id: Arc<str> = meta.cluster_id.into();
     let names = partitions_in(disk, data)?;
     checkpoints.keep(&names);
-    let mut catalog =
-        Catalog::new(Arc::clone(&cluster_id), config.node_id, "".into(), config.listen.port());
+    let mut catalog = Catalog::new(meta.cluster_id.into(), node_id, "".into(), 0);
     let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
     for name in &names {
         let index = usize::try_from(name.partition.0).unwrap_or(0);
@@ -489,11 +497,11 @@ fn look_through(disk: &mut dyn Disk, config: &Config) -> Result<Found, NodeError
         let at = checkpoints.of(&name);
         (name, at)
     });
-    Ok(Found { cluster_id, catalog, partitions: partitions.collect(), checkpoints, was_clean })
+    Ok(Found { catalog, partitions: partitions.collect(), checkpoints, was_clean })
 }
 
 /// The logs in a data folder, by the names of their folders (`TOPIC-PARTITION`).
-pub fn partitions_in(disk: &mut dyn Disk, data: &Path) -> Result<Vec<TopicPartition>, NodeError> {
+fn partitions_in(disk: &mut dyn Disk, data: &Path) -> Result<Vec<TopicPartition>, NodeError> {
     let entries = disk.list(data).map_err(|error| NodeError(error.to_string()))?;
     Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| named(&entry.name)).collect())
 }
@@ -506,6 +514,11 @@ fn named(folder: &str) -> Option<TopicPartition> {
     let is_kept = is_legal_name(topic) && !topic.starts_with("__cluster_metadata");
     (is_plain && is_kept)
         .then(|| TopicPartition { topic: topic.into(), partition: PartitionIndex(index) })
+}
+
+/// For a data folder that has none: of a cluster, and of a directory.
+fn new_ids() -> [TopicId; 2] {
+    [random_id(), random_id()]
 }
 
 /// An id that nobody else has.

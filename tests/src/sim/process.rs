@@ -1,29 +1,25 @@
-//! One process of the engine: shards and desk, started from the data folder as `engine::node` does.
-//!
-//! [`look_through`] repeats the private function of that name in `engine/src/node.rs`, without the
-//! lock and with ids under the seed.
+//! One process of the engine: shards and desk, started from the data folder as `engine::node` does,
+//! without the lock and with ids under the seed.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use engine::catalog::{Catalog, Topic};
 use engine::desk::checkpoints::Checkpoints;
 use engine::desk::losses;
 use engine::ids::{ShardId, TopicPartition};
 use engine::io::{BufferPool, Disk, Waker};
 use engine::metrics::ShardMetrics;
-use engine::node::partitions_in;
+use engine::node::{Found, look_through};
 use engine::serve::ServeOptions;
 use engine::shard::mail::{DeskLetter, Letter, Mailbox, Slot};
 use engine::shard::place::owner;
 use engine::shard::{Post, Shard, ShardOptions};
 use engine::source::LinkOptions;
-use engine::store::identity::{CleanShutdown, MetaProperties, read_topic_id};
-use engine::store::{Checkpointed, LogConfig, folder_of};
+use engine::store::identity::CleanShutdown;
+use engine::store::{Checkpointed, LogConfig};
 use wire::ids::{BrokerId, TopicId};
 
 use super::io::{Door, SimIo};
@@ -59,58 +55,6 @@ pub struct Process {
     stopped: usize,
     clean: bool,
     started: u64,
-}
-
-struct Found {
-    catalog: Catalog,
-    checkpoints: Checkpoints,
-    partitions: Vec<(TopicPartition, Checkpointed)>,
-    was_clean: bool,
-}
-
-fn look_through(disk: &mut dyn Disk, data: &Path, ids: [TopicId; 2]) -> Result<Found, String> {
-    let said = |error: &dyn std::fmt::Display| error.to_string();
-    disk.create_dir_all(data).map_err(|error| said(&error))?;
-    let meta = match MetaProperties::read(disk, data).map_err(|error| said(&error))? {
-        Some(meta) => meta,
-        None => {
-            let meta = MetaProperties {
-                cluster_id: ids[0].to_string(),
-                node_id: BrokerId(1),
-                directory_id: Some(ids[1]),
-            };
-            meta.write(disk, data).map_err(|error| said(&error))?;
-            meta
-        }
-    };
-    let was_clean = CleanShutdown::take(disk, data).map_err(|error| said(&error))?.is_some();
-    let checkpoints = Checkpoints::read(disk, data).map_err(|error| said(&error))?;
-    let mut catalog = Catalog::new(meta.cluster_id.into(), BrokerId(1), "10.1.0.1".into(), 9092);
-    let names = partitions_in(disk, data).map_err(|error| said(&error))?;
-    let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
-    for name in &names {
-        let index = usize::try_from(name.partition.0).unwrap_or(0);
-        let known = counts.entry(Arc::clone(&name.topic)).or_default();
-        known.1 = known.1.max(index + 1);
-        if known.0.is_zero() {
-            let id = read_topic_id(disk, &folder_of(data, name)).map_err(|error| said(&error))?;
-            known.0 = id.unwrap_or_default();
-        }
-    }
-    for (name, (id, count)) in counts {
-        catalog.put(Arc::new(Topic::new(name, id, count, BTreeMap::new())));
-    }
-    for name in &names {
-        let (topic, epoch) = (catalog.topic(&name.topic), checkpoints.leader_epoch(name));
-        if let (Some(topic), Some(epoch)) = (topic, epoch) {
-            topic.raise_leader_epoch(name.partition, epoch);
-        }
-    }
-    let partitions = names.into_iter().map(|name| {
-        let at = checkpoints.of(&name);
-        (name, at)
-    });
-    Ok(Found { catalog, partitions: partitions.collect(), checkpoints, was_clean })
 }
 
 fn options(setup: &Setup, found: &Found, id: ShardId) -> ShardOptions {
@@ -151,7 +95,11 @@ impl Process {
             id.0[8..].copy_from_slice(&held.random.next().to_be_bytes());
         }
         let data = PathBuf::from(DATA);
-        let found = look_through(&mut Door(Shared::clone(space)), &data, ids)?;
+        let mut disk = Door(Shared::clone(space));
+        disk.create_dir_all(&data).map_err(|error| error.to_string())?;
+        let found = look_through(&mut disk, &data, BrokerId(1), ids);
+        let mut found = found.map_err(|error| error.to_string())?;
+        (found.catalog.host, found.catalog.port) = ("10.1.0.1".into(), CLIENT_PORT);
         let count = usize::from(setup.shards);
         let pool = || BufferPool::new(setup.memory_bytes / count);
         space.borrow_mut().shards = (0..count).map(|_| ShardSide::new(pool())).collect();
