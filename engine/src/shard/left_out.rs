@@ -21,8 +21,6 @@ pub(super) struct LeftOut {
     checkpointed: Checkpointed,
     /// It was to be made, and has never held a batch.
     is_new: bool,
-    /// When it is tried again; never where bytes are not what was written.
-    again_at: Option<Now>,
 }
 
 impl<I: Io> Shard<I> {
@@ -32,19 +30,21 @@ impl<I: Io> Shard<I> {
         (checkpointed, is_new): (Checkpointed, bool),
         damage: &Damage,
     ) {
-        let again_at =
-            matches!(damage.kind, DamageKind::Disk(_)).then(|| self.io.now().plus(AGAIN_AFTER));
-        let what = if again_at.is_some() { "; it is tried again" } else { "" };
+        let is_tried_again = matches!(damage.kind, DamageKind::Disk(_));
+        let what = if is_tried_again { "; it is tried again" } else { "" };
         tracing::error!("partition {name} is left out: {damage}{what}");
-        self.left_out.insert(name.clone(), LeftOut { checkpointed, is_new, again_at });
+        self.left_out.insert(name.clone(), LeftOut { checkpointed, is_new });
+        if is_tried_again {
+            let at = self.io.now().plus(AGAIN_AFTER);
+            self.upkeep.open_again.push_back((at, name.clone()));
+        }
     }
 
     /// Tries those whose time has come.
     pub(super) fn open_left_out(&mut self, now: Now) {
-        let due =
-            self.left_out.iter().filter(|(_, left)| left.again_at.is_some_and(|at| at <= now));
-        let due: Vec<_> = due.map(|(name, _)| name.clone()).take(PER_TURN_MAX).collect();
-        for name in due {
+        for _ in 0..PER_TURN_MAX {
+            let due = self.upkeep.open_again.pop_front_if(|(at, _)| *at <= now);
+            let Some((_, name)) = due else { return };
             let Some(left) = self.left_out.remove(&name) else { continue };
             if let Err(damage) = self.open_again(&name, left) {
                 self.leave_out(&name, (left.checkpointed, left.is_new), &damage);

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::ids::{Now, PartitionKey, Token};
+use crate::ids::{Now, PartitionKey, Token, TopicPartition};
 use crate::io::Io;
 use crate::mirror::Phase;
 use crate::store::Removed;
@@ -39,6 +39,8 @@ pub(super) struct Upkeep {
     removed: VecDeque<(Now, PathBuf)>,
     /// Names that segment files had which were removed: who reads them reads on until then.
     pub(super) gone: VecDeque<(Now, std::sync::Arc<std::path::Path>)>,
+    /// Partitions that are left out for now, and when they are tried again.
+    pub(super) open_again: VecDeque<(Now, TopicPartition)>,
     mail_waits: bool,
     /// The taking of clients has failed, and none was taken since.
     pub accept_fails: bool,
@@ -60,6 +62,7 @@ impl Upkeep {
             retaining: BTreeSet::new(),
             removed: VecDeque::new(),
             gone: VecDeque::new(),
+            open_again: VecDeque::new(),
             mail_waits: false,
             accept_fails: false,
             accept_again: None,
