@@ -315,17 +315,18 @@ impl Opening<'_> {
     /// Removes an empty segment that begins before `next`, the end of the one before it: a crash left
     /// it when the segment that takes its place had been made already. With it the one before would
     /// count as ending where it begins, and go too early.
-    fn remove_if_replaced(&mut self, index: usize, next: Offset) -> Result<bool, Damage> {
+    fn remove_if_replaced(&mut self, index: usize, next: Offset) -> Result<(), Damage> {
         let segment = &self.segments[index];
         if segment.size > 0 || segment.base >= next {
-            return Ok(false);
+            return Ok(());
         }
         for path in segment.paths(&self.folder) {
             self.disk.remove(&path)?;
         }
         self.segments.remove(index);
+        self.are_indexed.remove(index);
         self.recovery.leftovers += 1;
-        Ok(true)
+        Ok(())
     }
 
     /// Reads the segments from `first` on whole, up to the first batch that is not.
@@ -360,8 +361,8 @@ impl Opening<'_> {
                 self.cut(index, position, why)?;
                 return Ok(Ended { end: next, producers, active });
             }
-            if index + 2 == self.segments.len() && self.remove_if_replaced(index + 1, next)? {
-                self.are_indexed.truncate(index + 1);
+            if index + 2 == self.segments.len() {
+                self.remove_if_replaced(index + 1, next)?;
             }
             if index + 1 == self.segments.len() {
                 return Ok(Ended { end: next, producers, active });

@@ -106,7 +106,6 @@ impl Stock {
         self.client().produce(TOPIC, &options).map(drop)
     }
 
-    /// The broker that holds the topic.
     /// The leader's segment files.
     pub fn segments(&self) -> Result<Vec<PathBuf>, String> {
         let mut segments = Vec::new();
@@ -121,6 +120,7 @@ impl Stock {
         Ok(segments)
     }
 
+    /// The broker that holds the topic.
     pub fn leader_pid(&self) -> Result<u32, String> {
         self.cluster().pid(1).ok_or_else(|| "the broker is down".to_owned())
     }
