@@ -68,6 +68,9 @@ enum Asked {
     Fetch(i16, Fetch),
 }
 
+/// The newest version of Fetch that names topics (KIP-516).
+const NAMES_MOST: i16 = 12;
+
 impl Client {
     /// A consumer that has not connected yet.
     #[must_use]
@@ -275,13 +278,25 @@ impl Client {
                 let response = ListOffsetsResponse::read(&mut reader, version).map_err(bytes)?;
                 self.placed(&response);
             }
-            Asked::Fetch(_, fetch) => {
+            Asked::Fetch(version, fetch) => {
+                if version <= NAMES_MOST && self.is_another_by_now(&fetch, truth) {
+                    // A fetch by name may be answered from either topic: ours stays where it was
+                    // mirrored, and is the new one where it never could be.
+                    self.place = None;
+                    return Ok(());
+                }
                 let response =
                     FetchResponse::open(frame, reader.position(), version).map_err(bytes)?;
                 self.fetched(&fetch, response, frame, truth)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether the source has another topic under the name that was asked for.
+    fn is_another_by_now(&self, asked: &Fetch, truth: &Truth) -> bool {
+        let name = self.place.as_ref().map(|place| &place.topic);
+        name.and_then(|name| truth.ids.get(name)).is_some_and(|id| *id != asked.id)
     }
 
     fn learn(&mut self, response: MetadataResponse, truth: &Truth) {
