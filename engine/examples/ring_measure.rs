@@ -183,7 +183,7 @@ fn ring_ingest(path: &Path, bytes: usize, writer: WriterKind, depth: usize) -> C
         while written < total {
             while asked < total && asked - written < depth {
                 let buffer = ring.buffers().lend(bytes).expect("within the budget");
-                ring.submit(Token(asked as u64), Op::ReceiveExact { connection, buffer });
+                ring.submit(Token(asked as u64), Op::ReceiveExact { connection, buffer, from: 0 });
                 asked += 1;
             }
             ring.turn(None, &mut done);
@@ -191,7 +191,8 @@ fn ring_ingest(path: &Path, bytes: usize, writer: WriterKind, depth: usize) -> C
                 match what {
                     Done::Filled { buffer, .. } => {
                         let position = (token.0 as usize * bytes % FILE_BYTES) as u64;
-                        ring.submit(token, Op::Write { file, position, bytes: buffer.share() });
+                        let (bytes, backfill) = (buffer.share(), true);
+                        ring.submit(token, Op::Write { file, position, bytes, backfill });
                     }
                     Done::Written { .. } => written += 1,
                     other => panic!("{other:?}"),

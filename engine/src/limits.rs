@@ -23,5 +23,12 @@ pub const MAIL_MAX: usize = 4_096;
 /// How much of the list of losses, from its end, is looked through for one that stands there already.
 pub const LOSSES_LOOKED_AT_BYTES_MAX: u64 = 1 << 20;
 
+/// While this much is on its way to a shard's files it reads nothing more from its source.
+pub const WRITING_BYTES_MAX: usize = 8 << 20;
+
+/// From this size on frames are read in two so that their records need not be copied: what is shorter
+/// is written through the page cache anyway.
+pub const PLACED_FRAME_BYTES_LEAST: usize = 256 << 10;
+
 /// Partitions that a topic may have here: its leader epochs are one array.
 pub const PARTITIONS_OF_TOPIC_MAX: i32 = 1 << 20;

@@ -22,7 +22,7 @@ use crate::ids::{ShardId, TopicPartition};
 use crate::io::{Disk, Io, Waker};
 use crate::limits;
 use crate::metrics::ShardMetrics;
-use crate::ring::{HostDisk, Ring, RingOptions};
+use crate::ring::{HostDisk, Ring, RingOptions, WriterKind};
 use crate::serve::ServeOptions;
 use crate::shard::mail::{Letter, Mailbox, Slot};
 use crate::shard::place::owner;
@@ -388,6 +388,11 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
         was_clean: found.was_clean,
+        // Other writers do not care where bytes lie.
+        placed_bytes_least: match config.writer {
+            WriterKind::Direct => limits::PLACED_FRAME_BYTES_LEAST,
+            WriterKind::Inline | WriterKind::Ring => usize::MAX,
+        },
         checkpoint_interval: config.checkpoint_interval,
         retention_check_interval: config.retention_check_interval,
     }

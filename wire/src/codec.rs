@@ -168,9 +168,15 @@ impl<'a> Reader<'a> {
         self.nullable_str(flexible)?.ok_or_else(|| start.error(Fault::UnexpectedNull))
     }
 
+    /// The length of NULLABLE_BYTES, RECORDS or their compact shapes, which come next and need not be
+    /// here yet; `None` is null.
+    pub fn bytes_length(&mut self, flexible: bool) -> Result<Option<usize>, WireError> {
+        self.length(LengthShape::Long, flexible)
+    }
+
     /// NULLABLE_BYTES, RECORDS or their compact shapes, borrowed.
     pub fn nullable_bytes(&mut self, flexible: bool) -> Result<Option<&'a [u8]>, WireError> {
-        match self.length(LengthShape::Long, flexible)? {
+        match self.bytes_length(flexible)? {
             Some(length) => self.take(length).map(Some),
             None => Ok(None),
         }

@@ -1,5 +1,7 @@
 //! The Fetch API against the `kafka-protocol` crate, in both directions and in every version.
 
+use std::ops::Range;
+
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::fetch_response as theirs;
 use kafka_protocol::messages::{self, TopicName};
@@ -283,6 +285,19 @@ fn walk_to_the_end(frame: &[u8], version: i16) -> Result<usize, wire::WireError>
     Ok(seen)
 }
 
+/// The first partition that brings any.
+fn first_records(frame: &[u8], version: i16) -> Option<(PartitionIndex, Range<usize>)> {
+    let mut walk = FetchResponse::open(frame, 0, version).ok()?;
+    while walk.topic(frame).ok()?.is_some() {
+        while let Some(partition) = walk.partition(frame).ok()? {
+            if !partition.records.is_empty() {
+                return Some((partition.partition_index, partition.records));
+            }
+        }
+    }
+    None
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
@@ -310,6 +325,23 @@ proptest! {
     }
 
     #[test]
+    fn the_first_records_are_told_as_soon_as_all_before_them_has_come(
+        (version, response) in response(),
+    ) {
+        let whole = encoded(&response, version);
+        let expected = first_records(&whole, version);
+        for end in 0..=whole.len() {
+            let told = FetchResponse::first_records(&whole[..end], 0, version);
+            let told = told.map(|(_, partition, records)| (partition, records));
+            let is_enough = expected.as_ref().is_some_and(|(_, records)| records.start <= end);
+            // A count is only believed where the bytes left could hold it.
+            if !is_enough || told.is_some() || end == whole.len() {
+                prop_assert_eq!(told, expected.clone().filter(|_| is_enough), "{} bytes", end);
+            }
+        }
+    }
+
+    #[test]
     fn a_cut_or_changed_response_never_panics(
         (version, response) in response(),
         (place, value) in any::<(prop::sample::Index, u8)>(),
@@ -326,6 +358,7 @@ proptest! {
         changed[place] = value;
         let _ = walk_to_the_end(&changed, version).is_ok();
         let _ = walk_to_the_end(&changed, other_version).is_ok();
+        let _ = FetchResponse::first_records(&changed, 0, other_version);
     }
 
     #[test]

@@ -15,10 +15,18 @@ use crate::ids::{FileId, Token};
 
 /// A file that is open.
 pub(super) enum Handle {
-    /// Descriptors of this process: one, and one past the page cache for the direct writer.
-    Descriptor { file: File, direct: Option<File> },
+    /// Descriptors of this process: one, and one past the page cache once the direct writer asked.
+    Descriptor { file: File, direct: Past },
     /// A place in the ring's table.
     Slot(u32),
+}
+
+/// The way to a file past the page cache.
+pub(super) enum Past {
+    Unopened,
+    /// The file system has none.
+    Refused,
+    Open(File),
 }
 
 impl Handle {
@@ -44,10 +52,21 @@ impl Handle {
         }
     }
 
-    pub(super) fn direct(&self) -> Option<&File> {
-        match self {
-            Self::Descriptor { direct, .. } => direct.as_ref(),
-            Self::Slot(_) => None,
+    /// The descriptor past the page cache, which is opened the first time; `None` where the file
+    /// system has no such way, or the process no descriptor to spare.
+    pub(super) fn direct(&mut self) -> Option<&File> {
+        let Self::Descriptor { file, direct } = self else { return None };
+        if matches!(direct, Past::Unopened) {
+            let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let mut options = OpenOptions::new();
+            *direct = match options.write(true).custom_flags(libc::O_DIRECT).open(path) {
+                Ok(file) => Past::Open(file),
+                Err(_) => Past::Refused,
+            };
+        }
+        match direct {
+            Past::Open(file) => Some(file),
+            Past::Unopened | Past::Refused => None,
         }
     }
 }
@@ -186,8 +205,9 @@ impl Files {
     }
 
     /// The handle of a file that is held by `acquire`.
-    pub(super) fn held(&self, id: FileId) -> &Handle {
-        self.known[&id].handle.as_ref().expect("held files stay open")
+    pub(super) fn held(&mut self, id: FileId) -> &mut Handle {
+        let known = self.known.get_mut(&id).expect("held files are known");
+        known.handle.as_mut().expect("held files stay open")
     }
 
     pub(super) fn release(&mut self, id: FileId, kernel: &mut Kernel) {
@@ -243,14 +263,8 @@ impl Files {
         options.read(true).write(true).create(create).truncate(false);
         let file = options.open(path)?;
         match self.kind {
-            WriterKind::Inline => Ok(Handle::Descriptor { file, direct: None }),
-            WriterKind::Direct => {
-                options.create(false).custom_flags(libc::O_DIRECT);
-                let direct = match options.open(path) {
-                    Err(error) if error.raw_os_error() == Some(libc::EINVAL) => None,
-                    other => Some(other?),
-                };
-                Ok(Handle::Descriptor { file, direct })
+            WriterKind::Inline | WriterKind::Direct => {
+                Ok(Handle::Descriptor { file, direct: Past::Unopened })
             }
             WriterKind::Ring => {
                 let slot = self.free_slots.pop().ok_or(io::ErrorKind::QuotaExceeded)?;

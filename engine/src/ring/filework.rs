@@ -15,6 +15,9 @@ impl Ring {
     pub(super) fn work_on(&mut self, file: FileId, op: FileOp) {
         match self.files.get_mut(file) {
             Some(known) => {
+                if let FileOp::Write(job) = &op {
+                    self.load.add(job.bytes.len());
+                }
                 known.waiting.push_back(op);
                 self.drive_file(file);
             }
@@ -45,8 +48,9 @@ impl Ring {
             }
             let Some(op) = known.waiting.pop_front() else { return };
             match (acquired, op) {
-                (Ok(_), FileOp::Write(job)) => {
+                (Ok(_), FileOp::Write(mut job)) => {
                     known.writing += 1;
+                    job.direct = job.direct && self.load.may_go_direct(job.bytes.len());
                     self.advance_write(job);
                 }
                 (Ok(target), FileOp::Flush(token)) => {
@@ -54,6 +58,9 @@ impl Ring {
                         .start(Request::Sync { file: target }, Purpose::Flush { token, file });
                 }
                 (Err(Refusal::Failed(error)), op) => {
+                    if let FileOp::Write(job) = &op {
+                        self.load.remove(job.bytes.len());
+                    }
                     let error = disk("open", &self.files.path_of(file), &error);
                     self.fail(op.token(), error);
                 }
@@ -65,7 +72,8 @@ impl Ring {
 
     fn advance_write(&mut self, mut job: WriteJob) {
         let file = job.file;
-        let outcome = match self.writer.advance(&mut job, self.files.held(file)) {
+        let handle = self.files.held(file);
+        let outcome = match self.writer.advance(&mut job, handle, &self.pool) {
             Step::Submit(request) => {
                 return self.kernel.start(request, Purpose::Write { job });
             }
@@ -74,11 +82,13 @@ impl Ring {
                 Done::Failed { error: disk("write", &self.files.path_of(file), &error) }
             }
         };
-        self.end_write(job.token, file, outcome);
+        self.end_write(&job, outcome);
     }
 
-    fn end_write(&mut self, token: Token, file: FileId, outcome: Done) {
-        self.ready.push((token, outcome));
+    fn end_write(&mut self, job: &WriteJob, outcome: Done) {
+        let file = job.file;
+        self.ready.push((job.token, outcome));
+        self.load.remove(job.bytes.len());
         if let Some(known) = self.files.get_mut(file) {
             known.writing -= 1;
         }
@@ -86,12 +96,13 @@ impl Ring {
     }
 
     pub(super) fn on_write(&mut self, mut job: WriteJob, event: Event) {
-        if let Some(request) = event.request {
-            self.writer.take_back(request);
-        }
         let file = job.file;
         if event.result > 0 || is_transient(event.result) {
             job.done += event.result.max(0) as usize;
+            self.advance_write(job);
+        } else if job.direct && -event.result == libc::EINVAL {
+            // A disk that asks for more than whole blocks.
+            job.direct = false;
             self.advance_write(job);
         } else {
             let error = match event.result {
@@ -99,7 +110,7 @@ impl Ring {
                 result => os_error(result),
             };
             let error = disk("write", &self.files.path_of(file), &error);
-            self.end_write(job.token, file, Done::Failed { error });
+            self.end_write(&job, Done::Failed { error });
         }
         self.drive_file(file);
     }

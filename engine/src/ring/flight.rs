@@ -1,11 +1,10 @@
 //! What is in flight: everything that the kernel may touch, owned in one place, and what it is for.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::os::fd::{OwnedFd, RawFd};
 
 use super::sys::SocketAddress;
-use super::writer::{Staging, WriteJob};
+use super::writer::WriteJob;
 use crate::ids::{ConnId, FileId, Token};
 use crate::io::{Buffer, Chunk};
 
@@ -56,12 +55,6 @@ pub(super) enum Request {
         position: u64,
         bytes: Chunk,
         from: usize,
-    },
-    WriteDirect {
-        file: RawFd,
-        position: u64,
-        staging: Staging,
-        range: Range<usize>,
     },
     Sync {
         file: Target,

@@ -367,12 +367,6 @@ fn entry_of(request: &mut Request) -> Entry {
             let (pointer, length) = (bytes.as_ptr(), length_of(bytes.len()));
             on_target!(file, f => opcode::Write::new(f, pointer, length).offset(*position))
         }
-        Request::WriteDirect { file, position, staging, range } => {
-            let bytes = &staging.bytes()[range.clone()];
-            opcode::Write::new(Fd(*file), bytes.as_ptr(), length_of(bytes.len()))
-                .offset(*position)
-                .build()
-        }
         Request::Sync { file } => {
             on_target!(file, f => opcode::Fsync::new(f).flags(FsyncFlags::DATASYNC))
         }

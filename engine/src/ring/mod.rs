@@ -53,7 +53,7 @@ use serve::{FilePart, Sending, What};
 use slots::Slots;
 use sockets::{Connection, Listener};
 use wake::Bell;
-use writer::{WriteJob, Writer};
+use writer::{Load, WriteJob, Writer};
 
 /// How many completions are looked at before those who wait for something get it.
 const COMPLETIONS_PER_ROUND: usize = 4_096;
@@ -167,6 +167,7 @@ pub struct Ring {
     connections: Slots<Connection>,
     files: Files,
     writer: Box<dyn Writer>,
+    load: Load,
     pipes: Pipes,
     /// Completions that `turn` has not handed out yet.
     ready: Vec<(Token, Done)>,
@@ -198,7 +199,7 @@ impl Ring {
             now: clock.now(),
             // Zero is the one number from which no other would follow.
             random: RandomState::new().build_hasher().finish() | 1,
-            pool: BufferPool::new(options.memory_bytes),
+            pool: BufferPool::of_huge_pages(options.memory_bytes),
             disk: HostDisk,
             bell,
             listeners: Vec::new(),
@@ -206,6 +207,7 @@ impl Ring {
             connections: Slots::new(),
             files,
             writer: writer::writer_of(options.writer),
+            load: Load::default(),
             pipes: Pipes::new(options.pipes_max.max(1)),
             ready: Vec::new(),
             rearm: Vec::new(),
@@ -330,8 +332,8 @@ impl Io for Ring {
         match op {
             Op::Accept => self.accept(token),
             Op::Connect { address } => self.connect(token, address),
-            Op::ReceiveExact { connection, buffer } => {
-                self.receive_exact(token, connection, buffer);
+            Op::ReceiveExact { connection, buffer, from } => {
+                self.receive_exact(token, connection, buffer, from);
             }
             Op::ReceiveStream { connection } => self.receive_stream(token, connection),
             Op::Send { connection, bytes } => {
@@ -345,11 +347,11 @@ impl Io for Ring {
                 let part = FilePart::new(file, position, length, by);
                 self.send(connection, Sending { token, what: What::File(part) });
             }
-            Op::Write { file, position, bytes } => {
+            Op::Write { file, position, bytes, backfill } => {
                 // A write on this thread takes its time: whoever waits for us in the network, as a
                 // source does for its next request, is served first.
                 self.kernel.hand_over();
-                let job = WriteJob { token, file, position, bytes, done: 0 };
+                let job = WriteJob { token, file, position, bytes, done: 0, direct: backfill };
                 self.work_on(file, FileOp::Write(job));
             }
             Op::Flush { file } => self.work_on(file, FileOp::Flush(token)),

@@ -40,6 +40,7 @@ enum Receive {
     Exact {
         token: Token,
         buffer: Option<Buffer>,
+        from: usize,
     },
     Stream {
         token: Token,
@@ -156,8 +157,14 @@ impl Ring {
         self.ready.push((token, Done::Connected { connection }));
     }
 
-    pub(super) fn receive_exact(&mut self, token: Token, connection: ConnId, buffer: Buffer) {
-        self.receive(connection, Receive::Exact { token, buffer: Some(buffer) });
+    pub(super) fn receive_exact(
+        &mut self,
+        token: Token,
+        connection: ConnId,
+        buffer: Buffer,
+        from: usize,
+    ) {
+        self.receive(connection, Receive::Exact { token, buffer: Some(buffer), from });
     }
 
     pub(super) fn receive_stream(&mut self, token: Token, connection: ConnId) {
@@ -181,14 +188,14 @@ impl Ring {
         while !open.receiving && !open.closed {
             let (request, purpose) = match open.receives.front_mut() {
                 None => return,
-                Some(Receive::Exact { token, buffer }) => {
+                Some(Receive::Exact { token, buffer, from }) => {
                     let buffer = buffer.take().expect("not under way");
-                    if buffer.is_empty() {
+                    if *from >= buffer.len() {
                         self.ready.push((*token, Done::Filled { connection, buffer }));
                         open.receives.pop_front();
                         continue;
                     }
-                    let request = Request::Receive { socket, buffer, from: 0, whole: true };
+                    let request = Request::Receive { socket, buffer, from: *from, whole: true };
                     (request, Purpose::Receive { connection })
                 }
                 Some(Receive::Stream { .. }) if open.paused => return,

@@ -102,6 +102,11 @@ impl Cell {
         }
     }
 
+    /// Whether the source has more than what we have taken.
+    pub(super) fn is_behind(&self) -> bool {
+        self.mirror.as_ref().and_then(Partition::lag).is_some_and(|lag| lag > 0)
+    }
+
     /// What the source calls this partition.
     pub(super) fn source(&self) -> SourcePartition {
         SourcePartition {

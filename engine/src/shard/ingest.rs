@@ -17,12 +17,17 @@ use super::Shard;
 use super::cell::Located;
 use super::mail::DeskLetter;
 
+/// A partition that gets this much at once was behind, also where it no longer is.
+const BEHIND_BYTES_LEAST: usize = 1 << 20;
+
 /// A write that was planned while the frame could still be changed.
 pub(super) struct Planned {
     pub key: PartitionKey,
     /// Where in the frame the admitted bytes begin.
     pub start: usize,
     pub piece: AppendPiece,
+    /// Whether nobody is likely to read the bytes soon.
+    pub backfill: bool,
 }
 
 impl<I: Io> Shard<I> {
@@ -40,9 +45,9 @@ impl<I: Io> Shard<I> {
         }
         self.run_link(effects);
         let frame = frame.share();
-        for Planned { key, start, piece } in planned {
+        for Planned { key, start, piece, backfill } in planned {
             let bytes = frame.slice(start + piece.range.start..start + piece.range.end);
-            self.write(key, &piece, bytes);
+            self.write(key, &piece, bytes, backfill);
         }
     }
 
@@ -109,7 +114,10 @@ impl<I: Io> Shard<I> {
         match cell.log.append(self.io.disk(), &self.admitted, wall_ms) {
             Ok(pieces) => {
                 cell.is_new = false;
-                planned.extend(pieces.into_iter().map(|piece| Planned { key, start, piece }));
+                let was_behind = cell.is_behind() || admission.length >= BEHIND_BYTES_LEAST;
+                let backfill = was_behind && cell.watchers.is_empty();
+                let plan = |piece| Planned { key, start, piece, backfill };
+                planned.extend(pieces.into_iter().map(plan));
             }
             Err(damage) => self.disk_failed(key, &damage.to_string()),
         }

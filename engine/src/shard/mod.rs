@@ -31,7 +31,7 @@ mod slab;
 mod upkeep;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +68,8 @@ pub struct ShardOptions {
     pub partitions: Vec<(TopicPartition, Checkpointed)>,
     /// Whether the logs were closed before the last process ended.
     pub was_clean: bool,
+    /// From this size on a frame is put where its records can be written from as they are.
+    pub placed_bytes_least: usize,
     /// How often the desk is told where partitions stand.
     pub checkpoint_interval: Duration,
     pub retention_check_interval: Duration,
@@ -90,6 +92,7 @@ enum Purpose {
     ClientSend { connection: ConnId, record_bytes: u64, is_last: bool },
     PeerConnect(PeerKey),
     PeerSize(PeerKey),
+    PeerHead(PeerKey),
     PeerFrame(PeerKey),
     PeerSend(PeerKey),
     Append { key: PartitionKey, next: wire::ids::Offset, bytes: u64 },
@@ -121,8 +124,10 @@ pub struct Shard<I: Io> {
     server: Server,
     peers: BTreeMap<PeerKey, Peer>,
     peer_connections: HashMap<ConnId, PeerKey>,
-    /// Peers whose next frame waits for a buffer.
-    starved: BTreeSet<PeerKey>,
+    /// Peers whose next frame waits for a buffer or for the disk, and some that are gone.
+    starved: VecDeque<PeerKey>,
+    /// Bytes of writes under way.
+    writing_bytes: usize,
     clients: HashMap<ConnId, Client>,
     retries: BTreeSet<(Now, PartitionKey)>,
     sums: Sums,
@@ -166,7 +171,8 @@ impl<I: Io> Shard<I> {
             server,
             peers: BTreeMap::new(),
             peer_connections: HashMap::new(),
-            starved: BTreeSet::new(),
+            starved: VecDeque::new(),
+            writing_bytes: 0,
             clients: HashMap::new(),
             retries: BTreeSet::new(),
             sums: Sums::default(),
@@ -259,6 +265,7 @@ impl<I: Io> Shard<I> {
             }
             Purpose::PeerConnect(peer) => self.peer_connected(peer, done),
             Purpose::PeerSize(peer) => self.peer_size(peer, done),
+            Purpose::PeerHead(peer) => self.peer_head(peer, done),
             Purpose::PeerFrame(peer) => self.peer_frame(peer, done),
             Purpose::PeerSend(peer) => self.peer_sent(peer, done),
             Purpose::Append { key, next, bytes } => self.written(key, next, bytes, done),

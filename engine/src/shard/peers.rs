@@ -1,11 +1,13 @@
 //! Connections to source brokers: what the link asks for is carried out, and each answer is read
-//! whole into one buffer lent from the pool. Where the pool has none left the connection is not read
+//! whole into one buffer lent from the pool. A large one is read in two: its first bytes say whose
+//! records it brings, and the rest goes to where these lie in memory as they will in their file, so
+//! that they can be written past the page cache without being copied. Where the pool has none left the connection is not read
 //! on, so that the source is slowed down by TCP and memory stays in its budget.
 
 use std::net::SocketAddr;
 
 use crate::ids::ConnId;
-use crate::io::{Buffer, Done, Io, IoError, Op};
+use crate::io::{BLOCK_BYTES, Buffer, Done, Io, IoError, Op};
 use crate::limits;
 use crate::source::{Effect, PeerKey};
 
@@ -23,6 +25,17 @@ pub(super) struct Peer {
 
 /// Bytes of a frame's length.
 const SIZE_BYTES: usize = wire::frame::SIZE_BYTES;
+
+/// How much of a large frame is read first. Records begin behind some hundred bytes, unless many
+/// partitions come before them that bring none.
+const HEAD_BYTES: usize = 4 << 10;
+
+/// How far a frame has to be moved for what begins at `start` in it to lie in a block of memory as
+/// it does in a block of its file.
+const fn shift_between(start: usize, position: u64) -> usize {
+    let (start, position) = (start % BLOCK_BYTES, (position % BLOCK_BYTES as u64) as usize);
+    (position + BLOCK_BYTES - start) % BLOCK_BYTES
+}
 
 impl<I: Io> Shard<I> {
     /// Carries out what the link asks for, and what follows from that.
@@ -73,7 +86,6 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn drop_peer(&mut self, key: PeerKey) {
-        self.starved.remove(&key);
         if let Some(connection) = self.peers.remove(&key).and_then(|peer| peer.connection) {
             self.peer_connections.remove(&connection);
             self.io.close(connection);
@@ -119,7 +131,7 @@ impl<I: Io> Shard<I> {
     fn await_size(&mut self, key: PeerKey, connection: ConnId) {
         let token = self.in_flight.add(Purpose::PeerSize(key));
         let buffer = Buffer::of(vec![0; SIZE_BYTES]);
-        self.io.submit(token, Op::ReceiveExact { connection, buffer });
+        self.io.submit(token, Op::ReceiveExact { connection, buffer, from: 0 });
     }
 
     pub(super) fn peer_size(&mut self, key: PeerKey, done: Done) {
@@ -150,38 +162,75 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Reads the frame whose length is known, as soon as there is a buffer for it.
+    /// Reads the frame whose length is known, behind those that wait for the same.
     fn await_frame(&mut self, key: PeerKey) {
-        let Some(peer) = self.peers.get(&key) else { return };
-        let Some(connection) = peer.connection else { return };
-        match self.io.buffers().lend(peer.awaited) {
-            Some(buffer) => {
-                self.starved.remove(&key);
-                let token = self.in_flight.add(Purpose::PeerFrame(key));
-                self.io.submit(token, Op::ReceiveExact { connection, buffer });
+        self.starved.push_back(key);
+        self.feed_starved();
+    }
+
+    /// Buffers may have come back, or writes have ended: the connections that wait for that are
+    /// served in turn.
+    pub(super) fn feed_starved(&mut self) {
+        while let Some(&key) = self.starved.front() {
+            if !self.may_read() || !self.begin_frame(key) {
+                return;
             }
-            None if self.io.buffers().bytes_lent() == 0 => {
-                let reason = format!(
-                    "{} sent a frame of {} bytes, more than the memory this shard may use; \
-                     raise --memory",
-                    peer.address, peer.awaited
-                );
-                self.lose_peer(key, &reason);
-            }
-            None => {
-                self.starved.insert(key);
-            }
+            self.starved.pop_front();
         }
     }
 
-    /// Buffers may have come back: the connections that wait for one are served in turn.
-    pub(super) fn feed_starved(&mut self) {
-        while let Some(&key) = self.starved.first() {
-            self.await_frame(key);
-            if self.starved.contains(&key) {
-                break;
+    /// While the disk is this far behind nothing more is read: bytes wait at their source, not here.
+    fn may_read(&self) -> bool {
+        self.writing_bytes < limits::WRITING_BYTES_MAX
+    }
+
+    /// Begins to read a frame. False where there is no buffer for it.
+    fn begin_frame(&mut self, key: PeerKey) -> bool {
+        let Some(peer) = self.peers.get(&key) else { return true };
+        let Some(connection) = peer.connection else { return true };
+        let (awaited, is_placed) = (peer.awaited, peer.awaited >= self.options.placed_bytes_least);
+        // To be put anywhere within a block.
+        let room = if is_placed { BLOCK_BYTES } else { 0 };
+        let Some(mut buffer) = self.io.buffers().lend(awaited + room) else {
+            if self.io.buffers().bytes_lent() > 0 {
+                return false;
             }
-        }
+            let reason = format!(
+                "{} sent a frame of {awaited} bytes, more than the memory this shard may use; raise \
+                 --memory",
+                peer.address
+            );
+            self.lose_peer(key, &reason);
+            return true;
+        };
+        let purpose = if is_placed {
+            buffer.truncate(HEAD_BYTES.min(awaited));
+            Purpose::PeerHead(key)
+        } else {
+            Purpose::PeerFrame(key)
+        };
+        let token = self.in_flight.add(purpose);
+        self.io.submit(token, Op::ReceiveExact { connection, buffer, from: 0 });
+        true
+    }
+
+    /// The first bytes of a large frame are here: the rest goes behind them, in its place.
+    pub(super) fn peer_head(&mut self, key: PeerKey, done: Done) {
+        let (connection, mut buffer) = match done {
+            Done::Filled { connection, buffer } => (connection, buffer),
+            Done::Failed { error } => return self.lose_peer(key, &error.to_string()),
+            other => unreachable!("a receive answered {other:?}"),
+        };
+        let Some(peer) = self.peers.get(&key) else { return };
+        let (awaited, from) = (peer.awaited, buffer.len());
+        let first = self.link.as_mut().and_then(|link| link.first_records(key, &buffer));
+        let shift = first.map_or(0, |(partition, start)| {
+            let position = self.cells[partition.0 as usize].log.append_position();
+            shift_between(start, position)
+        });
+        buffer.place(shift, awaited);
+        let token = self.in_flight.add(Purpose::PeerFrame(key));
+        self.io.submit(token, Op::ReceiveExact { connection, buffer, from });
     }
 
     pub(super) fn peer_frame(&mut self, key: PeerKey, done: Done) {

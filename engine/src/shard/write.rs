@@ -13,7 +13,13 @@ use super::cell::Flushing;
 use super::{Purpose, Shard};
 
 impl<I: Io> Shard<I> {
-    pub(super) fn write(&mut self, key: PartitionKey, piece: &AppendPiece, bytes: Chunk) {
+    pub(super) fn write(
+        &mut self,
+        key: PartitionKey,
+        piece: &AppendPiece,
+        bytes: Chunk,
+        backfill: bool,
+    ) {
         let file = self.file_of(key, piece);
         let cell = &mut self.cells[key.0 as usize];
         if piece.rolled.is_some() {
@@ -21,9 +27,10 @@ impl<I: Io> Shard<I> {
             cell.closed.push_back(Offset(piece.next.0));
         }
         cell.writes += 1;
+        self.writing_bytes += bytes.len();
         let purpose = Purpose::Append { key, next: piece.next, bytes: bytes.len() as u64 };
         let token = self.in_flight.add(purpose);
-        self.io.submit(token, Op::Write { file, position: piece.position, bytes });
+        self.io.submit(token, Op::Write { file, position: piece.position, bytes, backfill });
     }
 
     /// The file of a piece: mostly the one that was written to before.
@@ -40,6 +47,7 @@ impl<I: Io> Shard<I> {
     }
 
     pub(super) fn written(&mut self, key: PartitionKey, next: Offset, bytes: u64, done: Done) {
+        self.writing_bytes -= bytes as usize;
         let cell = &mut self.cells[key.0 as usize];
         cell.writes -= 1;
         match done {

@@ -190,6 +190,15 @@ impl Conn {
         frame_request(api, version, correlation_id, Some(&self.client_id), body)
     }
 
+    /// Version and body of the answer to a Fetch that begins with `head`, where the next frame to
+    /// come is one.
+    pub(super) fn fetch_answer<'a>(&self, head: &'a [u8]) -> Option<(i16, Reader<'a>)> {
+        let waiting = self.waiting.front()?;
+        let mut body = Reader::new(head);
+        read_response_header(&mut body, waiting.api, waiting.version).ok()?;
+        matches!(waiting.about, About::Fetch).then_some((waiting.version, body))
+    }
+
     /// A frame has come.
     pub(super) fn heard<'a>(&mut self, frame: &'a [u8]) -> Result<Heard<'a>, Refusal> {
         let waiting = self.waiting.pop_front().ok_or(Refusal::Unasked)?;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use wire::api::ApiKey;
 use wire::codec::Reader;
+use wire::fetch::FetchResponse;
 use wire::ids::BrokerId;
 
 use super::backoff::{Random, delay};
 use super::conn::{About, Heard, Refusal};
 use super::doubt::Doubts;
-use super::fetcher::{Endpoint, Fetcher, Turn};
+use super::fetcher::{Endpoint, Fetcher, NAMES_MOST, Turn};
 use super::follow::{FetcherKey, Table};
 use super::image::SourceImage;
 use super::line::{Address, Line, LineKey};
@@ -143,6 +144,17 @@ impl Link {
         {
             fetcher.answer_begins(now);
         }
+    }
+
+    /// Whose records a frame brings first, and where in it they begin, as far as its first bytes say:
+    /// for whoever wants to put the rest of it where they can be written from.
+    #[must_use]
+    pub fn first_records(&mut self, peer: PeerKey, head: &[u8]) -> Option<(PartitionKey, usize)> {
+        let (version, body) = self.conn_of(peer)?.1.fetch_answer(head)?;
+        let (topic, partition, records) =
+            FetchResponse::first_records(head, body.position(), version)?;
+        let key = self.table.find(topic, version > NAMES_MOST, partition)?;
+        Some((key, records.start))
     }
 
     /// A frame has come: what stands behind its size.

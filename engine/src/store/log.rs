@@ -240,6 +240,12 @@ impl Log {
         self.planned_end
     }
 
+    /// Where in its file the next batch goes, unless the log rolls before it.
+    #[must_use]
+    pub fn append_position(&self) -> u64 {
+        self.segments.last().map_or(0, |segment| segment.size)
+    }
+
     /// The offset after the last record that consumers may read. This node has the only copy that it
     /// answers for, so that is all of them.
     #[must_use]

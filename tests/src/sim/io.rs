@@ -60,8 +60,8 @@ impl Io for SimIo {
                 space.note(format_args!("{shard} connects to {address}"));
                 space.connect(shard, token, address);
             }
-            Op::ReceiveExact { connection, buffer } => {
-                space.receive(shard, token, connection, Some(buffer));
+            Op::ReceiveExact { connection, buffer, from } => {
+                space.receive(shard, token, connection, Some((buffer, from)));
             }
             Op::ReceiveStream { connection } => space.receive(shard, token, connection, None),
             Op::Send { connection, bytes } => {
@@ -73,7 +73,7 @@ impl Io for SimIo {
                 let what = What::File { file, position, length };
                 space.send_from(shard, token, connection, what);
             }
-            Op::Write { file, position, bytes } => {
+            Op::Write { file, position, bytes, .. } => {
                 space.note(format_args!("{shard} writes {file:?} {position} {}", bytes.len()));
                 space.write(shard, token, file, (position, bytes));
             }

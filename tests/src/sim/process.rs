@@ -38,6 +38,7 @@ pub struct Setup {
     pub memory_bytes: usize,
     pub log: LogConfig,
     pub link: LinkOptions,
+    pub placed_bytes_least: usize,
     pub checkpoint_interval: Duration,
     pub retention_check_interval: Duration,
 }
@@ -57,7 +58,7 @@ pub struct Process {
     started: u64,
 }
 
-fn options(setup: &Setup, found: &Found, id: ShardId) -> ShardOptions {
+fn options(setup: &Setup, found: &Found, id: ShardId, seed: u64) -> ShardOptions {
     let count = setup.shards;
     let mut link = setup.link.clone();
     link.follows_metadata = id.0 == 0;
@@ -72,11 +73,13 @@ fn options(setup: &Setup, found: &Found, id: ShardId) -> ShardOptions {
             shard: id,
             shard_count: count,
             request_memory_bytes: 64 << 20,
+            seed,
             ..ServeOptions::default()
         },
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
         was_clean: found.was_clean,
+        placed_bytes_least: setup.placed_bytes_least,
         checkpoint_interval: setup.checkpoint_interval,
         retention_check_interval: setup.retention_check_interval,
     }
@@ -94,6 +97,8 @@ impl Process {
             id.0[..8].copy_from_slice(&held.random.next().to_be_bytes());
             id.0[8..].copy_from_slice(&held.random.next().to_be_bytes());
         }
+        // Sessions of clients must not meet those of a process before.
+        let seed = u64::from_be_bytes(ids[1].0[8..].try_into().expect("eight bytes"));
         let data = PathBuf::from(DATA);
         let mut disk = Door(Shared::clone(space));
         disk.create_dir_all(&data).map_err(|error| error.to_string())?;
@@ -122,7 +127,7 @@ impl Process {
             };
             let io = SimIo::new(space, index);
             let metrics = Arc::clone(&metrics[index]);
-            shards.push(Some(Shard::new(io, options(setup, &found, id), post, metrics)));
+            shards.push(Some(Shard::new(io, options(setup, &found, id, seed), post, metrics)));
         }
         let address = SocketAddr::from(([10, 1, 0, 1], CLIENT_PORT));
         for (index, shard) in shards.iter_mut().flatten().enumerate() {

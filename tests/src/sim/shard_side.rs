@@ -174,9 +174,15 @@ impl Space {
     }
 
     /// Takes a receive, exact or of a stream.
-    pub fn receive(&mut self, shard: usize, token: Token, at: ConnId, buffer: Option<Buffer>) {
-        let receive = match buffer {
-            Some(buffer) => Receive::Exact { token, buffer, filled: 0 },
+    pub fn receive(
+        &mut self,
+        shard: usize,
+        token: Token,
+        at: ConnId,
+        into: Option<(Buffer, usize)>,
+    ) {
+        let receive = match into {
+            Some((buffer, filled)) => Receive::Exact { token, buffer, filled },
             None => Receive::Stream { token },
         };
         match self.shards[shard].connections.get_mut(&at) {
@@ -195,6 +201,11 @@ impl Space {
             let Some(open) = side.connections.get_mut(&connection) else { return };
             let (link, end, is_paused) = (open.link, open.end, open.is_paused);
             let Some(receive) = open.receives.front_mut() else { return };
+            if matches!(receive, Receive::Exact { buffer, filled, .. } if *filled == buffer.len()) {
+                // Nothing is to be waited for.
+                self.hand_over(shard, connection, &[]);
+                continue;
+            }
             let pipe = self.network.links.get(&link).map(|link| &link.pipes[1 - end]);
             let has_ended = pipe.is_none_or(|pipe| pipe.has_ended);
             let arrived = pipe.map_or(0, |pipe| pipe.arrived.len());

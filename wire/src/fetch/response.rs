@@ -156,6 +156,27 @@ impl FetchResponse {
         Ok(FetchTail { node_endpoints })
     }
 
+    /// Where the first records of a response will be of which only the first bytes, `head`, have
+    /// come. `None` where they do not say: that is not an error, the rest may have no records either.
+    #[must_use]
+    pub fn first_records(
+        head: &[u8],
+        body_position: usize,
+        version: i16,
+    ) -> Option<(TopicKey<'_>, PartitionIndex, Range<usize>)> {
+        let mut walk = Self::open(head, body_position, version).ok()?;
+        while let Some(topic) = walk.topic(head).ok()? {
+            while walk.partitions_left > 0 {
+                let next = read_before_records(&mut walk.reader(head).ok()?, version).ok()?;
+                if !next.records.is_empty() {
+                    return Some((topic, next.partition_index, next.records));
+                }
+                walk.partition(head).ok()?;
+            }
+        }
+        None
+    }
+
     fn reader<'a>(&self, frame: &'a [u8]) -> Result<Reader<'a>, WireError> {
         let mut reader = Reader::new(frame);
         reader.take(self.position)?;
@@ -168,6 +189,20 @@ fn read_partition<'a>(
     reader: &mut Reader<'a>,
     version: i16,
 ) -> Result<FetchedPartition<'a>, WireError> {
+    let mut partition = read_before_records(reader, version)?;
+    reader.take(partition.records.len())?;
+    if version >= FLEXIBLE {
+        reader.tagged_fields(|tag, field| read_tagged(&mut partition, tag, field))?;
+    }
+    Ok(partition)
+}
+
+/// What stands before the records, which need not be there.
+#[inline]
+fn read_before_records<'a>(
+    reader: &mut Reader<'a>,
+    version: i16,
+) -> Result<FetchedPartition<'a>, WireError> {
     let partition_index = PartitionIndex(reader.i32()?);
     let error_code = reader.i16()?;
     let high_watermark = Offset(reader.i64()?);
@@ -175,9 +210,9 @@ fn read_partition<'a>(
     let log_start_offset = Offset(if version >= LOG_START_OFFSET { reader.i64()? } else { -1 });
     let aborted_transactions = AbortedTransactions::read(reader, version)?;
     let preferred_read_replica = BrokerId(if version >= RACK { reader.i32()? } else { -1 });
-    let record_bytes = reader.nullable_bytes(version >= FLEXIBLE)?.map_or(0, <[u8]>::len);
-    let records = reader.position() - record_bytes..reader.position();
-    let mut partition = FetchedPartition {
+    let record_bytes = reader.bytes_length(version >= FLEXIBLE)?.unwrap_or(0);
+    let records = reader.position()..reader.position().saturating_add(record_bytes);
+    Ok(FetchedPartition {
         partition_index,
         error_code,
         high_watermark,
@@ -189,11 +224,7 @@ fn read_partition<'a>(
         current_leader: None,
         snapshot_id: None,
         records,
-    };
-    if version >= FLEXIBLE {
-        reader.tagged_fields(|tag, field| read_tagged(&mut partition, tag, field))?;
-    }
-    Ok(partition)
+    })
 }
 
 #[cold]

@@ -28,7 +28,7 @@ proptest! {
             for (number, length) in lengths.iter().enumerate() {
                 let (bytes, position) = (pattern(number as u64, *length), expected.len() as u64);
                 expected.extend(&bytes);
-                let token = world.submit(Op::Write { file, position, bytes: bytes.into() });
+                let token = world.submit(Op::Write { file, position, bytes: bytes.into(), backfill: true });
                 if at_once {
                     tokens.push(token);
                 } else {
@@ -62,7 +62,12 @@ fn two_thousand_files_are_written_with_sixty_four_open() {
                 .iter()
                 .map(|file| {
                     let bytes = pattern(u64::from(file.0) * 3 + round, 100).into();
-                    world.submit(Op::Write { file: *file, position: round * 100, bytes })
+                    world.submit(Op::Write {
+                        file: *file,
+                        position: round * 100,
+                        bytes,
+                        backfill: true,
+                    })
                 })
                 .collect();
             for token in tokens {
@@ -100,7 +105,12 @@ fn a_flush_completes_after_the_writes_before_it() {
         let mut order = Vec::new();
         for round in 0..20_u64 {
             let bytes = vec![round as u8; 300_000].into();
-            order.push(world.submit(Op::Write { file, position: round * 300_000, bytes }));
+            order.push(world.submit(Op::Write {
+                file,
+                position: round * 300_000,
+                bytes,
+                backfill: true,
+            }));
             if round % 5 == 4 {
                 order.push(world.submit(Op::Flush { file }));
             }
@@ -125,7 +135,7 @@ fn more_operations_than_the_kernel_takes_at_once_are_all_carried_out() {
     for number in 0..600 {
         let file = world.ring.file(&Arc::from(folder.path().join(number.to_string())));
         let bytes = vec![number as u8; 1_000].into();
-        tokens.push(world.submit(Op::Write { file, position: 0, bytes }));
+        tokens.push(world.submit(Op::Write { file, position: 0, bytes, backfill: true }));
     }
     for (number, token) in tokens.into_iter().enumerate() {
         assert_written(&world.wait(token));
@@ -140,7 +150,12 @@ fn a_full_disk_is_reported_as_such() {
     for writer in WRITERS {
         let mut world = with(writer);
         let file = world.ring.file(&Arc::from(Path::new("/dev/full")));
-        let done = world.run(Op::Write { file, position: 0, bytes: vec![1; 200_000].into() });
+        let done = world.run(Op::Write {
+            file,
+            position: 0,
+            bytes: vec![1; 200_000].into(),
+            backfill: true,
+        });
         assert_failed(&done, IoErrorKind::DiskFull);
     }
 }
@@ -152,7 +167,8 @@ fn what_cannot_be_opened_says_what_and_why() {
         let mut world = with(writer);
         let path = folder.path().join("no/such/folder/0.log");
         let file = world.ring.file(&Arc::from(path.as_path()));
-        let done = world.run(Op::Write { file, position: 0, bytes: vec![1].into() });
+        let done =
+            world.run(Op::Write { file, position: 0, bytes: vec![1].into(), backfill: true });
         assert_failed(&done, IoErrorKind::NotFound);
         let Done::Failed { error } = done else { unreachable!() };
         assert!(error.detail.contains("no/such/folder/0.log"), "{error}");
@@ -168,17 +184,28 @@ fn a_forgotten_file_is_finished_and_its_path_gets_a_new_name() {
         let path: Arc<Path> = Arc::from(folder.path().join("0.log"));
         let file = world.ring.file(&path);
         assert_eq!(world.ring.file(&path), file);
-        let written = world.submit(Op::Write { file, position: 0, bytes: vec![1; 500_000].into() });
+        let written = world.submit(Op::Write {
+            file,
+            position: 0,
+            bytes: vec![1; 500_000].into(),
+            backfill: true,
+        });
         let flushed = world.submit(Op::Flush { file });
         world.ring.forget(file);
         let other = world.ring.file(&path);
         assert_ne!(other, file);
         assert_written(&world.wait(written));
         assert!(matches!(world.wait(flushed), Done::Flushed { .. }));
-        let late = world.run(Op::Write { file, position: 0, bytes: vec![2].into() });
+        let late =
+            world.run(Op::Write { file, position: 0, bytes: vec![2].into(), backfill: true });
         assert_failed(&late, IoErrorKind::NotFound);
         std::fs::remove_file(&path).expect("removed");
-        assert_written(&world.run(Op::Write { file: other, position: 0, bytes: vec![3].into() }));
+        assert_written(&world.run(Op::Write {
+            file: other,
+            position: 0,
+            bytes: vec![3].into(),
+            backfill: true,
+        }));
         assert_eq!(std::fs::read(&path).expect("read"), [3]);
     }
 }
@@ -198,7 +225,12 @@ fn what_was_to_be_sent_before_a_write_is_sent_before_it() {
     peer.set_read_timeout(Some(PATIENCE)).expect("a time to wait");
     let file = world.ring.file(&Arc::from(folder.path().join("0.log")));
     let sent = world.submit(Op::Send { connection, bytes: b"next".to_vec().into() });
-    let written = world.submit(Op::Write { file, position: 0, bytes: pattern(1, 100).into() });
+    let written = world.submit(Op::Write {
+        file,
+        position: 0,
+        bytes: pattern(1, 100).into(),
+        backfill: true,
+    });
     // No turn has come in between.
     let mut heard = [0; 4];
     std::io::Read::read_exact(&mut peer, &mut heard).expect("it was sent");

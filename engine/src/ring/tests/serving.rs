@@ -44,7 +44,7 @@ fn parts_of_files_leave_between_bytes_from_memory() {
             expected.extend(&contents[position as usize..(position + length) as usize]);
         }
         let buffer = empty(expected.len());
-        match world.run(Op::ReceiveExact { connection: there, buffer }) {
+        match world.run(Op::ReceiveExact { connection: there, buffer, from: 0 }) {
             Done::Filled { buffer, .. } => assert!(buffer[..] == expected[..]),
             other => panic!("not filled: {other:?}"),
         }
@@ -66,7 +66,11 @@ fn bytes_that_only_the_disk_has_are_served_as_well() {
         let (here, there) = world.pair();
         let length = contents.len() as u64;
         let sent = world.submit(Op::SendFile { connection: here, file, position: 0, length });
-        match world.run(Op::ReceiveExact { connection: there, buffer: empty(contents.len()) }) {
+        match world.run(Op::ReceiveExact {
+            connection: there,
+            buffer: empty(contents.len()),
+            from: 0,
+        }) {
             Done::Filled { buffer, .. } => assert!(buffer[..] == contents[..]),
             other => panic!("not filled: {other:?}"),
         }
@@ -142,7 +146,7 @@ fn quick_among_stalled(world: &mut World, folder: &Path, contents: &[u8]) {
     let sent =
         world.submit(Op::SendFile { connection: here, file, position: 0, length: 8_000_000 });
     let buffer = empty(contents.len());
-    match world.run(Op::ReceiveExact { connection: there, buffer }) {
+    match world.run(Op::ReceiveExact { connection: there, buffer, from: 0 }) {
         Done::Filled { buffer, .. } => assert!(buffer[..] == contents[..]),
         other => panic!("not filled: {other:?}"),
     }
@@ -187,7 +191,7 @@ fn a_peer_that_goes_away_in_the_middle_of_a_file_spoils_no_pipe_for_the_next() {
     }
     let (here, there) = world.pair();
     world.submit(Op::SendFile { connection: here, file, position: 5, length: 4_000_000 });
-    match world.run(Op::ReceiveExact { connection: there, buffer: empty(4_000_000) }) {
+    match world.run(Op::ReceiveExact { connection: there, buffer: empty(4_000_000), from: 0 }) {
         Done::Filled { buffer, .. } => assert!(buffer[..] == contents[5..4_000_005]),
         other => panic!("not filled: {other:?}"),
     }

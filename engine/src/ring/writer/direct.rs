@@ -1,68 +1,50 @@
-//! Whole blocks past the page cache.
+//! Backfill past the page cache, all else through it.
 //!
 //! ```text
 //!   append      |--head--|-------- whole blocks --------|-tail-|
 //!   blocks   ...|........|........|........|........|........|...
-//!               buffered   O_DIRECT from an aligned copy buffered
+//!               buffered              O_DIRECT           buffered
 //! ```
 //!
 //! A block is written by one side only: one that two appends share goes through the page cache both
-//! times, so nothing has to be read back, remembered or rewritten.
+//! times, so nothing has to be read back, remembered or rewritten. The file grows in this order, so
+//! whoever reads it meanwhile, or after a kill, never finds a hole before its end.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use super::inline::write_until;
+use super::inline::{write_all, write_until};
 use super::{Step, WriteJob, Writer};
+use crate::io::{BLOCK_BYTES, BufferPool, Chunk};
 use crate::ring::files::Handle;
-use crate::ring::flight::Request;
-
-/// What O_DIRECT asks of positions, lengths and memory on every disk we know.
-const BLOCK: usize = 4_096;
+use crate::ring::flight::{Request, Target};
 
 /// Shorter writes are cheaper through the page cache.
-const DIRECT_BYTES_LEAST: usize = 64 << 10;
+const DIRECT_BYTES_LEAST: usize = 256 << 10;
 
-/// How much goes to the disk at a time.
+/// How much of what does not lie on a block in memory is copied to where it does, at a time.
 const STAGING_BYTES: usize = 1 << 20;
 
-/// Copies that rest between writes; more are made where more writes are in flight.
-const STAGING_RESTING_MAX: usize = 8;
-
-pub(super) struct Direct {
-    resting: Vec<Staging>,
-}
-
-impl Direct {
-    pub(super) fn new() -> Self {
-        Self { resting: Vec::new() }
-    }
-}
+pub(super) struct Direct;
 
 impl Writer for Direct {
-    fn advance(&mut self, job: &mut WriteJob, file: &Handle) -> Step {
+    fn advance(&mut self, job: &mut WriteJob, file: &mut Handle, pool: &BufferPool) -> Step {
         let (rest, position) = job.rest();
         let blocks = whole_blocks(position, rest.len());
-        // A file system without O_DIRECT gets all of it through the page cache.
-        let direct = file.direct().filter(|_| blocks.len() >= DIRECT_BYTES_LEAST);
-        let buffered = if direct.is_some() { blocks.start } else { rest.len() };
-        let until = job.done + buffered;
+        if !job.direct || blocks.len() < DIRECT_BYTES_LEAST || file.direct().is_none() {
+            return write_all(job, file.descriptor());
+        }
+        let until = job.done + blocks.start;
         if let Err(error) = write_until(job, file.descriptor(), until) {
             return Step::Failed(error);
         }
-        let Some(direct) = direct else { return Step::Finished };
-        let mut staging = self.resting.pop().unwrap_or_else(Staging::new);
-        let (rest, position) = job.rest();
-        let range = 0..blocks.len().min(STAGING_BYTES);
-        staging.bytes_mut()[range.clone()].copy_from_slice(&rest[range.clone()]);
-        Step::Submit(Request::WriteDirect { file: direct.as_raw_fd(), position, staging, range })
-    }
-
-    fn take_back(&mut self, request: Request) {
-        if let Request::WriteDirect { staging, .. } = request
-            && self.resting.len() < STAGING_RESTING_MAX
-        {
-            self.resting.push(staging);
+        let aligned = aligned(&job.bytes, job.done..job.done + blocks.len(), pool);
+        match (aligned, file.direct()) {
+            (Some(bytes), Some(direct)) => {
+                let (file, position) = (Target::Fd(direct.as_raw_fd()), job.rest().1);
+                Step::Submit(Request::Write { file, position, bytes, from: 0 })
+            }
+            _ => write_all(job, file.descriptor()),
         }
     }
 
@@ -73,33 +55,25 @@ impl Writer for Direct {
 
 /// Which of `length` bytes at `position` fill whole blocks.
 fn whole_blocks(position: u64, length: usize) -> Range<usize> {
-    let head = (position.next_multiple_of(BLOCK as u64) - position) as usize;
+    let block = BLOCK_BYTES as u64;
+    let head = (position.next_multiple_of(block) - position) as usize;
     if head >= length {
         return length..length;
     }
-    head..head + (length - head) / BLOCK * BLOCK
+    head..head + (length - head) / BLOCK_BYTES * BLOCK_BYTES
 }
 
-/// Memory that starts on a block, within memory that need not.
-pub(in crate::ring) struct Staging {
-    memory: Box<[u8]>,
-    start: usize,
-}
-
-impl Staging {
-    fn new() -> Self {
-        let memory = vec![0; STAGING_BYTES + BLOCK].into_boxed_slice();
-        let start = memory.as_ptr().align_offset(BLOCK);
-        Self { memory, start }
+/// These bytes where memory has them on a block, and otherwise a copy of as many of them as there
+/// is room for; `None` where there is none.
+fn aligned(bytes: &Chunk, range: Range<usize>, pool: &BufferPool) -> Option<Chunk> {
+    let wanted = &bytes[range.clone()];
+    if (wanted.as_ptr() as usize).is_multiple_of(BLOCK_BYTES) {
+        return Some(bytes.slice(range));
     }
-
-    pub(in crate::ring) fn bytes(&self) -> &[u8] {
-        &self.memory[self.start..self.start + STAGING_BYTES]
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + STAGING_BYTES]
-    }
+    let length = wanted.len().min(STAGING_BYTES);
+    let mut staging = pool.lend(length)?;
+    staging.copy_from_slice(&wanted[..length]);
+    Some(staging.share())
 }
 
 #[cfg(test)]
@@ -113,6 +87,20 @@ mod tests {
         assert_eq!(whole_blocks(4_095, 4_097), 1..4_097);
         assert_eq!(whole_blocks(10, 100), 100..100);
         assert_eq!(whole_blocks(4_000, 200), 96..96);
-        assert_eq!(Staging::new().bytes().as_ptr() as usize % BLOCK, 0);
+    }
+
+    #[test]
+    fn only_what_lies_askew_is_copied() {
+        let pool = BufferPool::new(4 << 20);
+        let mut buffer = pool.lend(STAGING_BYTES + 3 * BLOCK_BYTES).expect("within the budget");
+        buffer.fill(7);
+        let bytes = buffer.share();
+        let straight = aligned(&bytes, BLOCK_BYTES..2 * BLOCK_BYTES, &pool).expect("there");
+        assert_eq!(straight.as_ptr(), bytes[BLOCK_BYTES..].as_ptr());
+        let copy = aligned(&bytes, 1..1 + STAGING_BYTES + BLOCK_BYTES, &pool).expect("room");
+        assert!((copy.as_ptr() as usize).is_multiple_of(BLOCK_BYTES));
+        assert!(*copy == bytes[1..1 + STAGING_BYTES]);
+        let none = BufferPool::new(0);
+        assert!(aligned(&bytes, 1..1 + BLOCK_BYTES, &none).is_none());
     }
 }

@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use super::{Step, WriteJob, Writer};
+use crate::io::BufferPool;
 use crate::ring::files::Handle;
 use crate::ring::sys;
 
@@ -39,19 +40,24 @@ const RESERVE_BYTES_LEAST: usize = 256 << 10;
 pub(super) struct Inline;
 
 impl Writer for Inline {
-    fn advance(&mut self, job: &mut WriteJob, file: &Handle) -> Step {
-        let until = job.bytes.len();
-        if until - job.done >= RESERVE_BYTES_LEAST {
-            sys::reserve(file.descriptor(), job.position + job.done as u64, until - job.done);
-        }
-        match write_until(job, file.descriptor(), until) {
-            Ok(()) => Step::Finished,
-            Err(error) => Step::Failed(error),
-        }
+    fn advance(&mut self, job: &mut WriteJob, file: &mut Handle, _pool: &BufferPool) -> Step {
+        write_all(job, file.descriptor())
     }
 
     fn in_flight_max(&self) -> usize {
         1
+    }
+}
+
+/// Writes all that is left of a job.
+pub(super) fn write_all(job: &mut WriteJob, file: &File) -> Step {
+    let until = job.bytes.len();
+    if until - job.done >= RESERVE_BYTES_LEAST {
+        sys::reserve(file, job.position + job.done as u64, until - job.done);
+    }
+    match write_until(job, file, until) {
+        Ok(()) => Step::Finished,
+        Err(error) => Step::Failed(error),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The ring writes, on a worker thread of the kernel.
 
 use super::{Step, WriteJob, Writer};
+use crate::io::BufferPool;
 use crate::ring::files::Handle;
 use crate::ring::flight::Request;
 
@@ -11,7 +12,7 @@ pub(super) struct Queued;
 const IN_FLIGHT_MAX: usize = 4;
 
 impl Writer for Queued {
-    fn advance(&mut self, job: &mut WriteJob, file: &Handle) -> Step {
+    fn advance(&mut self, job: &mut WriteJob, file: &mut Handle, _pool: &BufferPool) -> Step {
         let (rest, position) = job.rest();
         if rest.is_empty() {
             return Step::Finished;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use wire::api::{ApiKey, ErrorCode};
+use wire::frame::SIZE_BYTES;
 use wire::ids::{LeaderEpoch, Offset};
 
 use super::super::*;
@@ -42,6 +43,26 @@ fn a_session_begins_with_all_partitions_by_id_and_epochs() {
     let head = &fetch.request.head;
     assert_eq!((head.replica_id.0, head.isolation_level.0, head.max_wait_ms), (-1, 0, 500));
     assert_eq!(world.fetch_at(2).wishes(), [(1, 10)]);
+}
+
+#[test]
+fn the_head_of_an_answer_says_whose_records_come_first_and_where() {
+    let mut world = steady();
+    let fetch = world.fetch_at(1);
+    let partitions = vec![records(0, 0), records(2, 9_000)];
+    let answer = Answer { session_id: 71, partitions, ..Default::default() };
+    let frame = &answer.frame(&fetch)[SIZE_BYTES..];
+    let start = frame.iter().position(|&byte| byte == b'1').expect("there are records");
+    let first = |world: &mut World, peer, head| world.link.first_records(peer, head);
+    assert_eq!(first(&mut world, fetch.peer, &frame[..start]), Some((PartitionKey(2), start)));
+    assert_eq!(first(&mut world, fetch.peer, &frame[..start - 1]), None);
+    let other = world.fetch_at(2).peer;
+    assert_eq!(first(&mut world, PeerKey(99), frame), None, "nobody");
+    world.cut(2);
+    assert_eq!(first(&mut world, other, frame), None, "it is gone");
+    // Nothing was taken from it: it can still be heard.
+    world.answer(&fetch, &answer);
+    assert_eq!(world.brought().len(), 2);
 }
 
 #[test]
@@ -341,7 +362,7 @@ fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
 
 #[test]
 fn a_broker_next_door_is_asked_for_little_and_one_far_away_for_more_and_more() {
-    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [1, 1, 1]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [1, 2, 4, 5]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(80), 7), [1, 2, 4, 8, 16, 32, 50]);
+    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [3, 3, 3]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [3, 5, 5, 5]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(80), 5), [3, 7, 15, 31, 50]);
 }
