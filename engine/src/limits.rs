@@ -23,12 +23,13 @@ pub const MAIL_MAX: usize = 4_096;
 /// How much of the list of losses, from its end, is looked through for one that stands there already.
 pub const LOSSES_LOOKED_AT_BYTES_MAX: u64 = 1 << 20;
 
-/// While this much is on its way to a shard's files it reads nothing more from its source.
+/// While this much is on its way to a shard's files it reads no large frame from its source. What has
+/// begun to come by then is more than the disk takes at once: `ring/writer/load.rs` says who takes it.
 pub const WRITING_BYTES_MAX: usize = 8 << 20;
 
-/// From this size on frames are read in two so that their records need not be copied: what is shorter
-/// is written through the page cache anyway.
-pub const PLACED_FRAME_BYTES_LEAST: usize = 256 << 10;
+/// From this size on a frame is large: it is read in two so that its records need not be copied, and
+/// waits where the disk is behind. The records of a smaller one go through the page cache anyway.
+pub const LARGE_FRAME_BYTES_LEAST: usize = 256 << 10;
 
 /// Partitions that a topic may have here: its leader epochs are one array.
 pub const PARTITIONS_OF_TOPIC_MAX: i32 = 1 << 20;

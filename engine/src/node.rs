@@ -270,6 +270,7 @@ fn start_rings(config: &Config, count: u16) -> Result<Vec<Starting>, NodeError> 
             memory_bytes: config.memory_bytes / usize::from(count),
             writer: config.writer,
             cpu: config.pin.then_some(usize::from(index)),
+            rings: usize::from(count),
             ..RingOptions::default()
         };
         let (ready_to, ready) = channel();
@@ -390,7 +391,7 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         was_clean: found.was_clean,
         // Other writers do not care where bytes lie.
         placed_bytes_least: match config.writer {
-            WriterKind::Direct => limits::PLACED_FRAME_BYTES_LEAST,
+            WriterKind::Direct => limits::LARGE_FRAME_BYTES_LEAST,
             WriterKind::Inline | WriterKind::Ring => usize::MAX,
         },
         checkpoint_interval: config.checkpoint_interval,

@@ -176,6 +176,19 @@ impl Process {
         assert!(sent.success());
     }
 
+    /// Waits until each of its threads is stopped: the signal reaches them one by one.
+    fn await_standstill(&self) {
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat"));
+            // The state follows the name, which stands in brackets.
+            stat.is_ok_and(|stat| stat.rsplit(") ").next().is_some_and(|at| at.starts_with('T')))
+        };
+        while !std::fs::read_dir(&tasks).expect("it runs").flatten().all(is_stopped) {
+            std::thread::yield_now();
+        }
+    }
+
     fn code(&mut self) -> Option<i32> {
         self.child.wait().expect("it is ours").code()
     }
@@ -220,7 +233,9 @@ fn a_second_signal_ends_at_once_with_code_130() {
     let mut mirror = world.mirror();
     mirror.address();
     // Both are waiting when it goes on.
-    for signal in ["-STOP", "-TERM", "-INT", "-CONT"] {
+    mirror.signal("-STOP");
+    mirror.await_standstill();
+    for signal in ["-TERM", "-INT", "-CONT"] {
         mirror.signal(signal);
     }
     assert_eq!(mirror.code(), Some(130));

@@ -37,7 +37,7 @@ const ALIGNED_BYTES_LEAST: usize = 64 << 10;
 /// What the processor maps at once where it is asked to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// From this size on a buffer takes whole huge pages: the kernel looks up each page that the disk or
+/// From this size on a buffer takes whole huge pages, up to twice what was asked for: the kernel looks up each page that the disk or
 /// the network is told of, and first touches cost by the page.
 const HUGE_BYTES_LEAST: usize = 1 << 20;
 
@@ -47,6 +47,8 @@ struct Memory {
     bytes: Bytes,
     /// Where a buffer begins in it.
     first: usize,
+    /// How many bytes there are from there on.
+    room: usize,
     /// What it is accounted for with.
     taken: usize,
 }
@@ -70,7 +72,7 @@ impl Memory {
         let room = if is_aligned { BLOCK_BYTES } else { 0 };
         let bytes = vec![0; size + room].into_boxed_slice();
         let first = if is_aligned { bytes.as_ptr().align_offset(BLOCK_BYTES) } else { 0 };
-        Self { bytes: Bytes::Heap(bytes), first, taken }
+        Self { bytes: Bytes::Heap(bytes), first, room: size, taken }
     }
 
     /// What lies around the huge pages is never touched.
@@ -79,7 +81,7 @@ impl Memory {
         let first = bytes.as_ptr().align_offset(HUGE_PAGE_BYTES);
         // Where the kernel has none, its ordinary pages do.
         let _ = bytes.advise_range(Advice::HugePage, first, taken);
-        Ok(Self { bytes: Bytes::Mapped(bytes), first, taken })
+        Ok(Self { bytes: Bytes::Mapped(bytes), first, room: taken, taken })
     }
 
     /// How much a size takes.
@@ -120,7 +122,7 @@ impl Default for Memory {
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
         let taken = bytes.len();
-        Self { bytes: Bytes::Heap(bytes.into_boxed_slice()), first: 0, taken }
+        Self { bytes: Bytes::Heap(bytes.into_boxed_slice()), first: 0, room: taken, taken }
     }
 }
 
@@ -255,7 +257,7 @@ impl Buffer {
     pub fn place(&mut self, shift: usize, length: usize) {
         let kept = self.length.min(length);
         let start = self.memory.first + shift;
-        assert!(start + length <= self.memory.len(), "a place lies within the buffer");
+        assert!(shift + length <= self.memory.room, "a place lies within the buffer");
         self.memory.copy_within(self.start..self.start + kept, start);
         (self.start, self.length) = (start, length);
     }

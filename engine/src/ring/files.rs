@@ -52,6 +52,13 @@ impl Handle {
         }
     }
 
+    /// The way past the page cache turned out to be none.
+    pub(super) fn refuse_direct(&mut self) {
+        if let Self::Descriptor { direct, .. } = self {
+            *direct = Past::Refused;
+        }
+    }
+
     /// The descriptor past the page cache, which is opened the first time; `None` where the file
     /// system has no such way, or the process no descriptor to spare.
     pub(super) fn direct(&mut self) -> Option<&File> {
@@ -61,7 +68,14 @@ impl Handle {
             let mut options = OpenOptions::new();
             *direct = match options.write(true).custom_flags(libc::O_DIRECT).open(path) {
                 Ok(file) => Past::Open(file),
-                Err(_) => Past::Refused,
+                // There may be some to spare the next time.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                    Past::Unopened
+                }
+                Err(error) => {
+                    tracing::debug!("written through the page cache, not past it: {error}");
+                    Past::Refused
+                }
             };
         }
         match direct {

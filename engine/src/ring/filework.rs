@@ -6,7 +6,7 @@ use std::io;
 use super::error::{disk, is_transient, os_error};
 use super::files::{FileOp, Refusal};
 use super::flight::{Event, Purpose, Request};
-use super::writer::{Step, WriteJob};
+use super::writer::{DIRECT_BYTES_LEAST, Step, WriteJob};
 use super::{Ring, Waiter};
 use crate::ids::{FileId, Token};
 use crate::io::{Done, IoError, IoErrorKind};
@@ -50,7 +50,9 @@ impl Ring {
             match (acquired, op) {
                 (Ok(_), FileOp::Write(mut job)) => {
                     known.writing += 1;
-                    job.direct = job.direct && self.load.may_go_direct(job.bytes.len());
+                    let bytes = job.bytes.len();
+                    job.direct =
+                        job.direct && bytes >= DIRECT_BYTES_LEAST && self.load.may_go_direct(bytes);
                     self.advance_write(job);
                 }
                 (Ok(target), FileOp::Flush(token)) => {
@@ -87,12 +89,32 @@ impl Ring {
 
     fn end_write(&mut self, job: &WriteJob, outcome: Done) {
         let file = job.file;
+        let has_failed = matches!(outcome, Done::Failed { .. });
         self.ready.push((job.token, outcome));
         self.load.remove(job.bytes.len());
         if let Some(known) = self.files.get_mut(file) {
             known.writing -= 1;
         }
+        if has_failed {
+            self.fail_waiting_writes(file);
+        }
         self.files.release(file, &mut self.kernel);
+    }
+
+    /// Fails the writes behind one that failed: they would leave a hole.
+    fn fail_waiting_writes(&mut self, file: FileId) {
+        let path = self.files.path_of(file);
+        let Some(known) = self.files.get_mut(file) else { return };
+        let is_write = |op: &FileOp| matches!(op, FileOp::Write(_));
+        let (writes, others): (Vec<_>, _) = known.waiting.drain(..).partition(is_write);
+        known.waiting = others.into();
+        for op in writes {
+            if let FileOp::Write(job) = &op {
+                self.load.remove(job.bytes.len());
+            }
+            let detail = format!("{}: a write before this one failed", path.display());
+            self.fail(op.token(), IoError { kind: IoErrorKind::Disk, detail });
+        }
     }
 
     pub(super) fn on_write(&mut self, mut job: WriteJob, event: Event) {
@@ -100,9 +122,10 @@ impl Ring {
         if event.result > 0 || is_transient(event.result) {
             job.done += event.result.max(0) as usize;
             self.advance_write(job);
-        } else if job.direct && -event.result == libc::EINVAL {
-            // A disk that asks for more than whole blocks.
+        } else if job.direct && matches!(-event.result, libc::EINVAL | libc::EOPNOTSUPP) {
+            // A disk that asks for more than whole blocks, or does not know this way after all.
             job.direct = false;
+            self.files.held(file).refuse_direct();
             self.advance_write(job);
         } else {
             let error = match event.result {

@@ -50,6 +50,12 @@ pub(super) enum Request {
         position: u64,
         buffer: Buffer,
     },
+    /// Begins to bring a part of a file into the page cache.
+    WillNeed {
+        file: Target,
+        position: u64,
+        length: u32,
+    },
     Write {
         file: Target,
         position: u64,
@@ -106,6 +112,12 @@ pub(super) enum Purpose {
     ReadToSend {
         connection: ConnId,
         file: FileId,
+    },
+    /// A part of a file on its way into the page cache, to be sent from there: the advice has no
+    /// file, what waits for it has.
+    Warm {
+        connection: ConnId,
+        file: Option<FileId>,
     },
     SpliceIn {
         connection: ConnId,

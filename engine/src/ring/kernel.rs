@@ -362,6 +362,12 @@ fn entry_of(request: &mut Request) -> Entry {
             let (pointer, length) = (buffer.as_mut_ptr(), length_of(buffer.len()));
             on_target!(file, f => opcode::Read::new(f, pointer, length).offset(*position))
         }
+        Request::WillNeed { file, position, length } => {
+            let length = libc::off_t::from(*length);
+            on_target!(file, f => {
+                opcode::Fadvise::new(f, length, libc::POSIX_FADV_WILLNEED).offset(*position)
+            })
+        }
         Request::Write { file, position, bytes, from } => {
             let bytes = &bytes[*from..];
             let (pointer, length) = (bytes.as_ptr(), length_of(bytes.len()));

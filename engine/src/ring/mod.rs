@@ -66,6 +66,8 @@ pub struct RingOptions {
     /// What [`Io::buffers`] may lend at a time.
     pub memory_bytes: usize,
     pub writer: WriterKind,
+    /// How many rings the process has: they share its descriptors.
+    pub rings: usize,
     /// Files open at once; without one, [`FILES_OPEN_MAX`] or what the limit on descriptors leaves
     /// (for the ring's own writer, whose files are no descriptors, all that it allows).
     pub files_open_max: Option<usize>,
@@ -94,6 +96,7 @@ impl Default for RingOptions {
             entries: 1_024,
             memory_bytes: 256 << 20,
             writer: WriterKind::default(),
+            rings: 1,
             files_open_max: None,
             cpu: None,
             serve_by: ServeBy::default(),
@@ -122,8 +125,8 @@ impl Default for RingOptions {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServeBy {
-    /// sendfile(2) on the shard's thread, but for bytes that the page cache does not have and files
-    /// that are no descriptors ([`WriterKind::Ring`]): those are copied.
+    /// sendfile(2) on the shard's thread, once the page cache has the bytes. Files that are no
+    /// descriptors ([`WriterKind::Ring`]) are copied, as is what does not stay in the page cache.
     #[default]
     Sendfile,
     /// The ring reads into a buffer and sends from there. The shard waits for nothing.
@@ -246,6 +249,7 @@ impl Ring {
             Purpose::ReadToSend { connection, file } => {
                 self.on_read_to_send(connection, file, event);
             }
+            Purpose::Warm { connection, file } => self.on_warm(connection, file),
             Purpose::SpliceIn { connection, file } => self.on_splice_in(connection, file, &event),
             Purpose::SpliceOut { connection } => self.on_splice_out(connection, &event),
             Purpose::Writable { connection } => self.on_writable(connection),
@@ -278,10 +282,10 @@ impl Ring {
 
 /// How many files may be open, after raising the limit on descriptors as far as we may.
 fn files_open_max(options: &RingOptions) -> usize {
-    let limit = sys::raise_open_files();
+    let limit = sys::raise_open_files() / options.rings.max(1);
     let room = match options.writer {
         WriterKind::Ring => limit,
-        // Half for sockets and other shards; the direct writer opens every file twice.
+        // Half for sockets; the direct writer opens every file twice.
         WriterKind::Inline => (limit / 2).min(FILES_OPEN_MAX),
         WriterKind::Direct => (limit / 4).min(FILES_OPEN_MAX),
     };

@@ -1,26 +1,30 @@
 //! What leaves on a connection, in order: bytes from memory, and bytes of files by three ways.
 //!
 //! ```text
-//!   Sendfile    file --sendfile(2)--> socket                    where the page cache has the bytes
-//!   Copy        file --Read--> buffer --Send--> socket          where it has not
+//!   Sendfile    file --(WillNeed)--> page cache --sendfile(2)--> socket
+//!   Copy        file --Read--> buffer --Send--> socket
 //!   Splice      file --SpliceIn--> pipe --SpliceOut--> socket   (`splice`)
 //! ```
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 
 use super::error::{closed, disk, is_transient, network, os_error};
 use super::files::Refusal;
-use super::flight::{Event, Purpose, Request};
+use super::flight::{Event, Purpose, Request, Target};
 use super::sockets::small_buffer;
 use super::splice::Spliced;
 use super::{Ring, ServeBy, Waiter, sys};
 use crate::ids::{ConnId, FileId, Token};
-use crate::io::{Chunk, Done, IoError, IoErrorKind};
+use crate::io::{Buffer, Chunk, Done, IoError, IoErrorKind};
 
 /// How much of a file is read at a time where it goes through a buffer.
 const COPY_BYTES_MAX: u64 = 256 << 10;
+
+/// How much of a file is brought into the page cache at a time.
+const WARM_BYTES_MAX: u64 = 512 << 10;
 
 /// How much sendfile(2) moves before others get their turn.
 const SENDFILE_BYTES_MAX: u64 = 1 << 20;
@@ -43,6 +47,8 @@ pub(super) struct FilePart {
     pub(super) position: u64,
     pub(super) left: u64,
     by: ServeBy,
+    /// Where in the file the bytes are that the page cache was asked for last.
+    warmed: Range<u64>,
     /// Bytes that were read, and how many of them are sent.
     read: Option<(Chunk, usize)>,
     pub(super) spliced: Spliced,
@@ -52,7 +58,8 @@ pub(super) struct FilePart {
 
 impl FilePart {
     pub(super) fn new(file: FileId, position: u64, left: u64, by: ServeBy) -> Self {
-        Self { file, position, left, by, read: None, spliced: Spliced::default(), stalled: false }
+        let spliced = Spliced::default();
+        Self { file, position, left, by, warmed: 0..0, read: None, spliced, stalled: false }
     }
 
     pub(super) fn sent(&mut self, count: u64) {
@@ -218,14 +225,25 @@ impl Ring {
             Ok(handle) => handle,
             Err(refusal) => return self.refused(file, refusal),
         };
-        let length = part.left.min(SENDFILE_BYTES_MAX) as usize;
-        // A place in the ring's table is no descriptor, and what must come from the disk first
-        // would stop the whole shard: both go through the ring.
-        let descriptor = handle
-            .as_descriptor()
-            .filter(|descriptor| sys::is_resident(descriptor, part.position, length));
-        let sent = descriptor
-            .map(|descriptor| sys::sendfile(&open.socket, descriptor, part.position, length));
+        let is_warmed = part.warmed.contains(&part.position);
+        let warm = if is_warmed { part.warmed.end - part.position } else { SENDFILE_BYTES_MAX };
+        let length = part.left.min(SENDFILE_BYTES_MAX).min(warm) as usize;
+        // A place in the ring's table is no descriptor.
+        let Some(descriptor) = handle.as_descriptor() else {
+            self.files.release(file, &mut self.kernel);
+            return self.drive_copy(connection, more);
+        };
+        // What must come from the disk first would stop the whole shard. It comes to the page cache
+        // and not to a buffer of ours, which a client that reads nothing would keep from others.
+        let is_resident = sys::is_resident(descriptor, part.position, length);
+        if !is_resident && !is_warmed {
+            part.warmed = part.position..part.position + part.left.min(WARM_BYTES_MAX);
+            let (target, range) = (handle.target(), part.warmed.clone());
+            return self.warm(connection, (file, target), range);
+        }
+        // What the page cache could not keep is not asked for twice.
+        let sent =
+            is_resident.then(|| sys::sendfile(&open.socket, descriptor, part.position, length));
         self.files.release(file, &mut self.kernel);
         match sent {
             None => self.drive_copy(connection, more),
@@ -238,6 +256,38 @@ impl Ring {
                 self.wait_writable(connection)
             }
             Some(Err(error)) => Progress::Failed(network("cannot send a file", &error)),
+        }
+    }
+
+    /// Brings a part of a file, which is held, into the page cache: its last byte is read when all
+    /// before it is on its way.
+    fn warm(
+        &mut self,
+        connection: ConnId,
+        (file, target): (FileId, Target),
+        range: Range<u64>,
+    ) -> Progress {
+        let length = (range.end - range.start) as u32;
+        let advice = Request::WillNeed { file: target, position: range.start, length };
+        let byte = Buffer::of(vec![0; 1]);
+        let read = Request::Read { file: target, position: range.end - 1, buffer: byte };
+        self.kernel.start_both(
+            (advice, Purpose::Warm { connection, file: None }),
+            (read, Purpose::Warm { connection, file: Some(file) }),
+        );
+        Progress::Started(2)
+    }
+
+    /// One of the two is done; the one with the file comes last.
+    pub(super) fn on_warm(&mut self, connection: ConnId, file: Option<FileId>) {
+        if let Some(file) = file {
+            self.files.release(file, &mut self.kernel);
+        }
+        let Some(open) = self.landed(connection) else { return };
+        if file.is_some() {
+            // Whatever became of it: sending tells.
+            open.sending = false;
+            self.drive_sends(connection);
         }
     }
 

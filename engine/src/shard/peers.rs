@@ -1,6 +1,6 @@
 //! Connections to source brokers: what the link asks for is carried out, and each answer is read
-//! whole into one buffer lent from the pool. A large one is read in two: its first bytes say whose
-//! records it brings, and the rest goes to where these lie in memory as they will in their file, so
+//! into one buffer lent from the pool. A large one is read in two: its first bytes say whose records
+//! it brings, and the rest goes to where these lie in memory as they will in their file, so
 //! that they can be written past the page cache without being copied. Where the pool has none left the connection is not read
 //! on, so that the source is slowed down by TCP and memory stays in its budget.
 
@@ -19,7 +19,7 @@ use super::{Purpose, Shard};
 pub(super) struct Peer {
     address: SocketAddr,
     connection: Option<ConnId>,
-    /// The length of the frame that waits for a buffer.
+    /// The length of the frame that comes.
     awaited: usize,
 }
 
@@ -162,37 +162,58 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Reads the frame whose length is known, behind those that wait for the same.
+    /// Reads the frame whose length is known, behind those that wait for the same. What is small
+    /// goes by them: it costs the disk nothing, and others wait for it.
     fn await_frame(&mut self, key: PeerKey) {
+        let Some(peer) = self.peers.get(&key) else { return };
+        let is_small = peer.awaited < limits::LARGE_FRAME_BYTES_LEAST;
+        if (is_small || self.starved.is_empty()) && self.may_read(key) && self.begin_frame(key) {
+            return;
+        }
         self.starved.push_back(key);
-        self.feed_starved();
+        if let Some(link) = &mut self.link {
+            link.frame_waits(key);
+        }
     }
 
     /// Buffers may have come back, or writes have ended: the connections that wait for that are
     /// served in turn.
     pub(super) fn feed_starved(&mut self) {
         while let Some(&key) = self.starved.front() {
-            if !self.may_read() || !self.begin_frame(key) {
+            if !self.may_read(key) || !self.begin_frame(key) {
                 return;
             }
             self.starved.pop_front();
+            let now = self.io.now();
+            if let Some(link) = &mut self.link {
+                link.frame_goes_on(key, now);
+            }
         }
     }
 
-    /// While the disk is this far behind nothing more is read: bytes wait at their source, not here.
-    fn may_read(&self) -> bool {
-        self.writing_bytes < limits::WRITING_BYTES_MAX
+    /// While the disk is far behind nothing large is read: bytes wait at their source, not here.
+    fn may_read(&self, key: PeerKey) -> bool {
+        let awaited = self.peers.get(&key).map_or(0, |peer| peer.awaited);
+        awaited < limits::LARGE_FRAME_BYTES_LEAST || self.writing_bytes < limits::WRITING_BYTES_MAX
     }
 
     /// Begins to read a frame. False where there is no buffer for it.
     fn begin_frame(&mut self, key: PeerKey) -> bool {
         let Some(peer) = self.peers.get(&key) else { return true };
         let Some(connection) = peer.connection else { return true };
-        let (awaited, is_placed) = (peer.awaited, peer.awaited >= self.options.placed_bytes_least);
+        let awaited = peer.awaited;
+        let mut is_placed = awaited >= self.options.placed_bytes_least;
         // To be put anywhere within a block.
         let room = if is_placed { BLOCK_BYTES } else { 0 };
-        let Some(mut buffer) = self.io.buffers().lend(awaited + room) else {
-            if self.io.buffers().bytes_lent() > 0 {
+        let pool = self.io.buffers();
+        let mut buffer = pool.lend(awaited + room);
+        if buffer.is_none() && pool.bytes_lent() == 0 {
+            // It may fit without that.
+            is_placed = false;
+            buffer = pool.lend(awaited);
+        }
+        let Some(mut buffer) = buffer else {
+            if pool.bytes_lent() > 0 {
                 return false;
             }
             let reason = format!(

@@ -92,9 +92,11 @@ impl<I: Io> Shard<I> {
         let left = u32::try_from(plan.files.len()).expect("a log has fewer than 2^32 files");
         cell.flushing = Some(Flushing { left, up_to: plan.up_to, failed: false });
         for path in plan.files {
-            let is_active = cell.file.as_ref().is_some_and(|(active, _)| *active == path);
+            // Clients may be reading a segment, and writes may be under way to it; its name is
+            // forgotten when it is removed.
+            let forget = path.extension().is_none_or(|extension| extension != "log");
             let file = self.io.file(&path);
-            let purpose = Purpose::Flush { key, file, forget: !is_active };
+            let purpose = Purpose::Flush { key, file, forget };
             let token = self.in_flight.add(purpose);
             self.io.submit(token, Op::Flush { file });
         }

@@ -146,6 +146,20 @@ impl Link {
         }
     }
 
+    /// We do not read the frame on for now: its broker is not to blame for the time that takes.
+    pub fn frame_waits(&mut self, peer: PeerKey) {
+        if let Some(&line) = self.peers.get(&peer) {
+            self.timers.clear(Timer::Line(line));
+        }
+    }
+
+    /// We read on.
+    pub fn frame_goes_on(&mut self, peer: PeerKey, now: Now) {
+        if let Some(&line) = self.peers.get(&peer) {
+            self.timers.set(Timer::Line(line), now.plus(self.options.request_timeout));
+        }
+    }
+
     /// Whose records a frame brings first, and where in it they begin, as far as its first bytes say:
     /// for whoever wants to put the rest of it where they can be written from.
     #[must_use]

@@ -1,12 +1,23 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::io::{BLOCK_BYTES, Chunk};
 use crate::ring::WriterKind;
 
 const WRITERS: [WriterKind; 3] = [WriterKind::Inline, WriterKind::Ring, WriterKind::Direct];
 
 fn with(writer: WriterKind) -> World {
     World::new(RingOptions { writer, ..Default::default() })
+}
+
+/// These bytes, in memory as they will lie in their file where the pool has room for that.
+fn lying(world: &World, bytes: &[u8], position: u64) -> Chunk {
+    let Some(mut buffer) = world.ring.buffers().lend(bytes.len() + BLOCK_BYTES) else {
+        return bytes.to_vec().into();
+    };
+    buffer.place(position as usize % BLOCK_BYTES, bytes.len());
+    buffer.copy_from_slice(bytes);
+    buffer.share()
 }
 
 proptest! {
@@ -18,6 +29,7 @@ proptest! {
             prop_oneof![1_usize..300, 4_000_usize..9_000, 60_000_usize..3_000_000], 1..12),
         start in 0_u64..10_000,
         at_once: bool,
+        placed: bool,
     ) {
         let folder = tempfile::tempdir().expect("a folder");
         for writer in WRITERS {
@@ -28,7 +40,8 @@ proptest! {
             for (number, length) in lengths.iter().enumerate() {
                 let (bytes, position) = (pattern(number as u64, *length), expected.len() as u64);
                 expected.extend(&bytes);
-                let token = world.submit(Op::Write { file, position, bytes: bytes.into(), backfill: true });
+                let bytes = if placed { lying(&world, &bytes, position) } else { bytes.into() };
+                let token = world.submit(Op::Write { file, position, bytes, backfill: true });
                 if at_once {
                     tokens.push(token);
                 } else {

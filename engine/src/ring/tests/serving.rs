@@ -79,6 +79,29 @@ fn bytes_that_only_the_disk_has_are_served_as_well() {
 }
 
 #[test]
+fn a_file_that_is_not_in_memory_is_sent_whole_where_the_pool_has_nothing_to_lend() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, contents) = (folder.path().join("0.log"), pattern(7, 5_000_000));
+    let mut world = World::new(RingOptions { memory_bytes: 0, ..Default::default() });
+    let file = world.file_of(&path, &contents);
+    let on_disk = File::open(&path).expect("opened");
+    on_disk.sync_all().expect("synced");
+    // Some of it is there, some is not.
+    for round in 0..4 {
+        sys::drop_cached(&on_disk);
+        let (listener, address) = world.listen();
+        let peer = TcpStream::connect(address).expect("connected");
+        let connection = world.accepted(listener);
+        let position = round * 1_000_001;
+        let length = contents.len() as u64 - position;
+        let sent = world.submit(Op::SendFile { connection, file, position, length });
+        let reader = thread::spawn(move || read_in_small_parts(peer, length as usize));
+        assert_sent(&world.wait(sent));
+        assert!(reader.join().expect("it reads") == contents[position as usize..]);
+    }
+}
+
+#[test]
 fn a_file_that_is_too_short_fails_the_send_and_those_behind_it() {
     let folder = tempfile::tempdir().expect("a folder");
     with_each_way(|world| {

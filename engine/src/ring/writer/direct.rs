@@ -8,7 +8,8 @@
 //!
 //! A block is written by one side only: one that two appends share goes through the page cache both
 //! times, so nothing has to be read back, remembered or rewritten. The file grows in this order, so
-//! whoever reads it meanwhile, or after a kill, never finds a hole before its end.
+//! whoever reads it meanwhile, or after a kill, finds no hole before its end. After a power cut the
+//! shared blocks may be missing, as any that went through the page cache: recovery cuts there.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd;
@@ -20,7 +21,7 @@ use crate::ring::files::Handle;
 use crate::ring::flight::{Request, Target};
 
 /// Shorter writes are cheaper through the page cache.
-const DIRECT_BYTES_LEAST: usize = 256 << 10;
+pub(in crate::ring) const DIRECT_BYTES_LEAST: usize = 256 << 10;
 
 /// How much of what does not lie on a block in memory is copied to where it does, at a time.
 const STAGING_BYTES: usize = 1 << 20;

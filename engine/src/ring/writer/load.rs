@@ -1,6 +1,8 @@
 //! How far the disk is behind, and who takes what is too much for it.
 
-/// While no more than this is on its way to the disk, backfill goes past the page cache.
+/// While no more than this is on its way to the disk, all backfill goes past the page cache. A shard
+/// begins no large frame beyond it either (`limits::WRITING_BYTES_MAX`), so what there is more of
+/// had begun to come before.
 ///
 /// Catching up from a broker next door on two cores, medians of 5 and 6 in turns, processor seconds
 /// per GB and MB/s, by this bound and the size of answers, where the page cache took all the rest:
@@ -15,7 +17,7 @@
 /// ```
 ///
 /// More than 8 MiB costs more in first touches of memory than it saves: a tenth of the whole at 16.
-const WRITING_BYTES_MAX: usize = 8 << 20;
+const DIRECT_BYTES_MAX: usize = 8 << 20;
 
 /// Beyond that the page cache takes one byte for so many that the disk took: it makes the best of a
 /// disk that is a bit slower than the source, and of one that stops for a moment, but costs several
@@ -44,7 +46,7 @@ impl Load {
 
     /// Whether a write of backfill that was added goes past the page cache; it has to be asked once.
     pub(in crate::ring) fn may_go_direct(&mut self, bytes: usize) -> bool {
-        let is_too_much = self.writing_bytes > WRITING_BYTES_MAX;
+        let is_too_much = self.writing_bytes > DIRECT_BYTES_MAX;
         if is_too_much && self.credit_bytes >= bytes {
             self.credit_bytes -= bytes;
             return false;
@@ -74,7 +76,7 @@ mod tests {
     #[test]
     fn one_that_is_behind_leaves_a_share_to_the_page_cache() {
         let mut load = Load::default();
-        load.add(WRITING_BYTES_MAX);
+        load.add(DIRECT_BYTES_MAX);
         let (mut direct, mut cached) = (0, 0);
         for _ in 0..700 {
             load.add(ANSWER);

@@ -8,6 +8,7 @@ mod queued;
 
 use std::io;
 
+pub(super) use direct::DIRECT_BYTES_LEAST;
 pub(super) use load::Load;
 
 use super::files::Handle;

@@ -53,10 +53,10 @@ pub struct NodeOptions {
     pub memory: Option<Given>,
     /// How segment files are written [default: inline].
     ///
-    /// inline: through the page cache, by the shard itself (least processor time).
+    /// direct: backfill past the page cache, all else through it (the default).
+    /// inline: through the page cache, by the shard itself.
     /// ring: through the page cache, by the kernel's threads (the shard never waits).
-    /// direct: past the page cache (backfill that nobody reads soon).
-    #[arg(long, value_name = "inline|ring|direct", verbatim_doc_comment)]
+    #[arg(long, value_name = "direct|inline|ring", verbatim_doc_comment)]
     pub writer: Option<Given>,
     /// How often the checkpoint files are written: a crash makes the next start read as much of the
     /// logs again [default: 5s].
