@@ -174,6 +174,27 @@ fn a_full_disk_is_reported_as_such() {
 }
 
 #[test]
+fn writes_behind_one_that_failed_are_not_carried_out() {
+    let mut world = with(WriterKind::Ring);
+    let file = world.ring.file(&Arc::from(Path::new("/dev/full")));
+    let write = |position| {
+        let bytes = vec![1; 1_000].into();
+        Op::Write { file, position, bytes, backfill: false }
+    };
+    let tokens: Vec<_> = (0..20).map(|number| world.submit(write(number * 1_000))).collect();
+    let failures: Vec<_> = tokens.into_iter().map(|token| world.wait(token)).collect();
+    let behind = "a write before this one failed";
+    let is_behind = |done: &Done| {
+        let Done::Failed { error } = done else { panic!("it is full: {done:?}") };
+        error.detail.contains(behind)
+    };
+    assert_failed(&failures[0], IoErrorKind::DiskFull);
+    assert!(is_behind(&failures[19]));
+    // A write that comes after them is tried again.
+    assert_failed(&world.run(write(20_000)), IoErrorKind::DiskFull);
+}
+
+#[test]
 fn what_cannot_be_opened_says_what_and_why() {
     let folder = tempfile::tempdir().expect("a folder");
     for writer in WRITERS {

@@ -244,6 +244,21 @@ fn a_broker_that_answers_nothing_at_once_does_not_keep_us_busy() {
 }
 
 #[test]
+fn a_broker_is_not_blamed_for_a_frame_that_we_do_not_read_on() {
+    let mut world = steady();
+    let fetch = world.fetch_at(1);
+    world.tell(|link| link.frame_waits(fetch.peer));
+    world.pass_ms(300_000);
+    assert!(world.peers.contains_key(&fetch.peer), "it waits for us");
+    let now = world.now;
+    world.tell(|link| link.frame_goes_on(fetch.peer, now));
+    world.pass_ms(29_000);
+    assert!(world.peers.contains_key(&fetch.peer));
+    world.pass_ms(1_500);
+    assert!(!world.peers.contains_key(&fetch.peer), "now it is its turn, and it says nothing");
+}
+
+#[test]
 fn a_stuck_fetch_is_given_up_and_begins_anew_while_others_go_on() {
     let mut world = steady();
     let stuck = world.fetch_at(1);
