@@ -67,11 +67,9 @@ impl<I: Io> Shard<I> {
                 }
                 Effect::LeaderMoved { key, epoch, .. } => self.leader_moved(key, epoch),
                 Effect::Unreachable { broker, reason } => {
-                    self.upkeep.unreachable += 1;
                     tracing::warn!("source broker {broker} cannot be reached: {reason}");
                 }
                 Effect::Recovered { broker } => {
-                    self.upkeep.unreachable = self.upkeep.unreachable.saturating_sub(1);
                     tracing::info!("source broker {broker} is reached again");
                 }
             }

@@ -46,8 +46,6 @@ pub(super) struct Upkeep {
     pub accept_fails: bool,
     /// Under which token clients are to be taken again.
     pub accept_again: Option<Token>,
-    /// Source brokers that cannot be spoken with.
-    pub unreachable: u64,
     pub watched: WatchedBy,
 }
 
@@ -66,7 +64,6 @@ impl Upkeep {
             mail_waits: false,
             accept_fails: false,
             accept_again: None,
-            unreachable: 0,
             watched: WatchedBy::new(),
         }
     }
@@ -223,7 +220,8 @@ impl<I: Io> Shard<I> {
         metrics.lag_seconds.set(behind.as_secs());
         metrics.buffer_bytes.set(self.io.buffers().bytes_lent() as u64);
         metrics.client_connections.set(self.server.connection_count() as u64);
-        metrics.source_brokers_unreachable.set(self.upkeep.unreachable);
+        let unreachable = self.link.as_ref().map_or(0, crate::source::Link::unreachable);
+        metrics.source_brokers_unreachable.set(unreachable as u64);
     }
 
     /// Begins nothing new; ends once the writes under way are done.

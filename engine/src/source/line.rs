@@ -252,7 +252,9 @@ impl Link {
         line.failures = line.failures.saturating_add(1);
         line.attempts += 1;
         line.state = State::Waiting;
-        if !line.name.is_empty() && self.unreachable.insert(line.name.clone()) {
+        if !line.name.is_empty()
+            && self.unreachable.insert(line.name.clone(), key.broker()).is_none()
+        {
             let (broker, reason) = (line.name.clone(), reason.to_string());
             out.push(Effect::Unreachable { broker, reason });
         }
@@ -263,7 +265,10 @@ impl Link {
         match key.broker() {
             // Its partitions may have moved.
             Some(_) => self.survey.want([]),
-            None => self.survey.next_candidate(),
+            None => {
+                self.has_a_way = false;
+                self.survey.next_candidate();
+            }
         }
     }
 
@@ -271,7 +276,8 @@ impl Link {
     pub(super) fn line_works(&mut self, key: LineKey, out: &mut Vec<Effect>) {
         let Some(line) = self.lines.get_mut(&key) else { return };
         line.failures = 0;
-        if !self.unreachable.is_empty() && self.unreachable.remove(&line.name) {
+        self.has_a_way |= key == LineKey::Survey;
+        if !self.unreachable.is_empty() && self.unreachable.remove(&line.name).is_some() {
             out.push(Effect::Recovered { broker: line.name.clone() });
         }
     }

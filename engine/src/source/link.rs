@@ -61,8 +61,10 @@ pub struct Link {
     pub(super) peers: BTreeMap<PeerKey, LineKey>,
     pub(super) next_peer: u64,
     pub(super) resolving: BTreeSet<Arc<str>>,
-    /// Who was said to be unreachable and has not recovered.
-    pub(super) unreachable: BTreeSet<String>,
+    /// Who was said to be unreachable and has not recovered; no broker for a bootstrap server.
+    pub(super) unreachable: BTreeMap<String, Option<BrokerId>>,
+    /// Whether metadata was had since the last time that it could not be.
+    pub(super) has_a_way: bool,
 
     pub(super) table: Table,
     pub(super) fetchers: BTreeMap<FetcherKey, Fetcher>,
@@ -96,7 +98,8 @@ impl Link {
             peers: BTreeMap::new(),
             next_peer: 0,
             resolving: BTreeSet::new(),
-            unreachable: BTreeSet::new(),
+            unreachable: BTreeMap::new(),
+            has_a_way: false,
             table: Table::default(),
             fetchers: BTreeMap::new(),
             homeless: BTreeSet::new(),
@@ -118,6 +121,17 @@ impl Link {
     pub fn deadline(&self) -> Option<Now> {
         let at_once = self.touched || !self.awake.is_empty() || self.lookups.is_awake();
         if at_once && self.started { Some(Now(0)) } else { self.timers.next() }
+    }
+
+    /// How many brokers of the cluster cannot be spoken with. One bootstrap server is enough: the
+    /// others count where none answers.
+    #[must_use]
+    pub fn unreachable(&self) -> usize {
+        let counts = |broker: &&Option<BrokerId>| match broker {
+            Some(id) => self.survey.image.brokers.contains_key(id),
+            None => !self.has_a_way,
+        };
+        self.unreachable.values().filter(counts).count()
     }
 
     /// Does what time has made due.

@@ -168,11 +168,13 @@ fn a_broken_frame_ends_that_connection_with_broker_api_version_and_place() {
     assert!(reason.starts_with(begin) && reason.contains(" at byte "), "{reason}");
     assert!(world.fetched.is_empty());
     assert!(matches!(&world.told[..], [Effect::Image(_), Effect::Unreachable { .. }]));
+    assert_eq!(world.link.unreachable(), 1);
     world.pass_ms(60);
     let fetch = world.fetch_at(1);
     assert_eq!((fetch.session(), fetch.wishes()), ((0, 0), vec![(0, 10), (2, 10)]));
     world.answer(&fetch, &Answer { session_id: 72, ..Default::default() });
     assert!(matches!(world.told.last(), Some(Effect::Recovered { .. })));
+    assert_eq!(world.link.unreachable(), 0);
 }
 
 #[test]
@@ -191,6 +193,7 @@ fn partitions_of_a_broker_that_is_gone_wait_for_another_leader() {
     let unreachable =
         world.told.iter().filter(|effect| matches!(effect, Effect::Unreachable { .. })).count();
     assert_eq!(unreachable, 2, "the broker and the bootstrap server, once each");
+    assert_eq!(world.link.unreachable(), 0, "one is gone, the other is not needed any more");
 }
 
 #[test]
