@@ -35,14 +35,27 @@ async fn show_metrics(State(metrics): State<Metrics>) -> Response {
     ([(header::CONTENT_TYPE, format)], exposition(&metrics)).into_response()
 }
 
-/// Well means that no partition waits for a person. The body says what is wrong.
 async fn show_health(State(metrics): State<Metrics>) -> Response {
-    let failed: u64 = metrics.iter().map(|shard| shard.partitions_failed.value()).sum();
-    match failed {
-        0 => (StatusCode::OK, "well\n").into_response(),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, format!("{failed} partitions have failed\n"))
-            .into_response(),
+    health(&metrics).into_response()
+}
+
+/// Well means that nothing waits for a person. The body says what is wrong.
+fn health(metrics: &[Arc<ShardMetrics>]) -> (StatusCode, String) {
+    let sum = |read: fn(&ShardMetrics) -> u64| metrics.iter().map(|shard| read(shard)).sum::<u64>();
+    let failed = sum(|shard| shard.partitions_failed.value());
+    let is_lost = sum(|shard| shard.source_lost.value()) > 0;
+    let mut wrong = String::new();
+    if failed > 0 {
+        let _ = writeln!(wrong, "{failed} partitions have failed: the log names them");
     }
+    if is_lost {
+        wrong.push_str("no broker of the source answers: the log says why\n");
+    }
+    if wrong.is_empty() {
+        let partitions = sum(|shard| shard.partitions.value());
+        return (StatusCode::OK, format!("well, {partitions} partitions\n"));
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, wrong)
 }
 
 /// All metrics of all shards. The format is plain text with three kinds of lines, written here
@@ -68,6 +81,19 @@ fn exposition(metrics: &[Arc<ShardMetrics>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_waits_for_a_person_is_said() {
+        let shards = [Arc::new(ShardMetrics::default()), Arc::new(ShardMetrics::default())];
+        shards[1].partitions.set(7);
+        assert_eq!(health(&shards), (StatusCode::OK, "well, 7 partitions\n".into()));
+        shards[0].source_lost.set(1);
+        let (status, body) = health(&shards);
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(body, "no broker of the source answers: the log says why\n");
+        shards[1].partitions_failed.set(2);
+        assert!(health(&shards).1.starts_with("2 partitions have failed"));
+    }
 
     #[test]
     fn each_shard_s_number_is_a_line_under_its_help() {

@@ -123,6 +123,12 @@ impl Link {
         if at_once && self.started { Some(Now(0)) } else { self.timers.next() }
     }
 
+    /// Whether this link is to follow metadata and nobody gives it any.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.options.follows_metadata && !self.has_a_way
+    }
+
     /// How many brokers of the cluster cannot be spoken with. One bootstrap server is enough: the
     /// others count where none answers.
     #[must_use]

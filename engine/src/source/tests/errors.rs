@@ -185,6 +185,7 @@ fn partitions_of_a_broker_that_is_gone_wait_for_another_leader() {
     world.cut(1);
     world.pass_ms(3_000);
     assert_eq!(world.fetches_waiting(), 0);
+    assert!(!world.link.is_lost(), "the other one gives metadata");
     world.cluster.topics.get_mut("a").unwrap().1 = vec![(2, 6), (2, 5), (2, 6)];
     world.cluster.brokers.remove(&1);
     world.pass_ms(6_000);
