@@ -106,6 +106,8 @@ pub struct Partition {
     high_watermark: Offset,
     retry_at: Option<Now>,
     attempts: u32,
+    /// Failures of the disk since a write last succeeded: what was taken again is not yet written.
+    disk_attempts: u32,
     refusals: u32,
     /// What the source no longer has, while [`Phase::Recording`].
     jump: Option<Jump>,
@@ -125,6 +127,7 @@ impl Partition {
             high_watermark: Offset(-1),
             retry_at: None,
             attempts: 0,
+            disk_attempts: 0,
             refusals: 0,
             jump: None,
             reason: None,
@@ -397,7 +400,9 @@ impl Partition {
     /// The disk refused something: nothing more is taken until the log was opened again, since only
     /// recovery knows what the disk holds.
     pub fn disk_failed(&mut self, reason: String, now: Now, effects: &mut Vec<Effect>) {
-        if self.phase == Phase::Failed {
+        let is_waiting = self.phase == Phase::DiskFailed && self.retry_at.is_some();
+        if self.phase == Phase::Failed || is_waiting {
+            // What was under way behind the write that failed.
             return;
         }
         effects.push(Effect::StopFetching);
@@ -405,7 +410,13 @@ impl Partition {
             effects.push(Effect::DiskFailed(reason.clone()));
         }
         self.enter(Phase::DiskFailed);
-        self.retry_later(reason, now);
+        self.retry_later(reason, now, self.disk_attempts);
+        self.disk_attempts = self.disk_attempts.saturating_add(1);
+    }
+
+    /// What was taken is written: the disk works.
+    pub fn written(&mut self) {
+        self.disk_attempts = 0;
     }
 
     /// The log was opened again and stands here.
@@ -449,13 +460,13 @@ impl Partition {
         }
         effects.push(Effect::StopFetching);
         self.enter(Phase::Waiting);
-        self.retry_later(reason, now);
+        self.retry_later(reason, now, self.attempts);
+        self.attempts = self.attempts.saturating_add(1);
     }
 
-    fn retry_later(&mut self, reason: String, now: Now) {
+    fn retry_later(&mut self, reason: String, now: Now, attempts: u32) {
         self.reason = Some(reason);
-        let delay = RETRY_LEAST.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MOST);
-        self.attempts = self.attempts.saturating_add(1);
+        let delay = RETRY_LEAST.saturating_mul(1 << attempts.min(16)).min(RETRY_MOST);
         self.retry_at = Some(now.plus(delay));
     }
 

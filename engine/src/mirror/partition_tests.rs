@@ -271,6 +271,30 @@ fn a_log_that_the_disk_refused_is_opened_again_and_goes_on_where_it_ends() {
 }
 
 #[test]
+fn a_full_disk_is_tried_less_and_less_often_until_a_write_succeeds() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let mut now = Now(0);
+    let mut fail = |partition: &mut Partition| {
+        // It goes on, is given the same again, and cannot write it.
+        partition.admitted(&took(75, 3), now, &mut Vec::new());
+        let told = effects_of(|out| partition.disk_failed("no room".to_string(), now, out));
+        let behind = effects_of(|out| partition.disk_failed("behind it".to_string(), now, out));
+        assert_eq!((told.len(), behind.len()), (2, 0), "one failure is told once");
+        let at = partition.deadline().expect("a time to try again");
+        let waited = at.since(now);
+        now = at;
+        partition.on_time(at, &mut Vec::new());
+        partition.reopened(log(0, 50, 3), &mut Vec::new());
+        partition.end_of_epoch(LeaderEpoch(3), Offset(1_000), &mut Vec::new());
+        waited
+    };
+    let waits: Vec<_> = (0..4).map(|_| fail(&mut partition)).collect();
+    assert_eq!(waits, [100, 200, 400, 800].map(Duration::from_millis));
+    partition.written();
+    assert_eq!(fail(&mut partition), Duration::from_millis(100));
+}
+
+#[test]
 fn every_move_that_is_made_is_in_the_table() {
     for from in Phase::ALL {
         for to in Phase::ALL {

@@ -53,6 +53,9 @@ impl<I: Io> Shard<I> {
         match done {
             Done::Written { .. } if !cell.log.is_poisoned() => {
                 cell.log.appended(next);
+                if let Some(mirror) = &mut cell.mirror {
+                    mirror.written();
+                }
                 self.metrics.appended_bytes.add(bytes);
                 self.upkeep.touched(key);
                 self.follow_log_start(key);

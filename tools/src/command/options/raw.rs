@@ -51,9 +51,9 @@ pub struct NodeOptions {
     /// What all network buffers together may take [default: 512MiB, or 64MiB a shard].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<Given>,
-    /// How segment files are written [default: inline].
+    /// How segment files are written [default: direct].
     ///
-    /// direct: backfill past the page cache, all else through it (the default).
+    /// direct: backfill past the page cache, all else through it.
     /// inline: through the page cache, by the shard itself.
     /// ring: through the page cache, by the kernel's threads (the shard never waits).
     #[arg(long, value_name = "direct|inline|ring", verbatim_doc_comment)]
