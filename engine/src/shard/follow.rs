@@ -21,6 +21,12 @@ use super::{Shard, ShardOptions};
 impl<I: Io> Shard<I> {
     /// The metadata changed, and this shard follows it: the others are told, topics before mirrors.
     pub(super) fn new_image(&mut self, image: Arc<SourceImage>) {
+        if self.image.brokers.is_empty() && image.topics.is_empty() {
+            tracing::warn!(
+                "the source has no topic that is to be mirrored: is the pattern of topics right, and may \
+                 this node see them? topics that come later are taken"
+            );
+        }
         let topics: Vec<_> = changed(&self.image, &image)
             .filter(|topic| !topic.partitions.is_empty())
             .filter_map(|topic| self.grown(topic))

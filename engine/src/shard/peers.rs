@@ -150,8 +150,13 @@ impl<I: Io> Shard<I> {
                 self.await_frame(key);
             }
             size => {
+                let size = match size {
+                    Ok(Some(size)) => size.to_string(),
+                    _ => "less than 0".to_owned(),
+                };
                 let reason = format!(
-                    "{} sent a frame of {size:?} bytes, above the limit of {}",
+                    "{} sent a frame of {size} bytes, where it may have 1 to {}; is it a Kafka broker, \
+                     and this its listener without TLS?",
                     peer.address,
                     limits::RESPONSE_BYTES_MAX
                 );
