@@ -47,6 +47,9 @@ const NODE_ENDPOINTS: i16 = 16;
 const DIRECTORY_ID: i16 = 17;
 const HIGH_WATERMARK: i16 = 18;
 
+/// The newest version that names topics; those after it have their ids (KIP-516).
+pub const NAMES_MOST: i16 = TOPIC_IDS - 1;
+
 /// A topic as messages name it: by name up to version 12, by id from 13 on. A writer takes the one
 /// that its version has; a reader leaves the other one empty or zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,8 +37,8 @@ const ALIGNED_BYTES_LEAST: usize = 64 << 10;
 /// What the processor maps at once where it is asked to.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-/// From this size on a buffer takes whole huge pages, up to twice what was asked for: the kernel looks up each page that the disk or
-/// the network is told of, and first touches cost by the page.
+/// From this size on a buffer takes whole huge pages, up to twice what was asked for: the kernel looks
+/// up each page that the disk or the network is told of, and first touches cost by the page.
 const HUGE_BYTES_LEAST: usize = 1 << 20;
 
 /// The memory of a buffer.

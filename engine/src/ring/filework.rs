@@ -60,11 +60,8 @@ impl Ring {
                         .start(Request::Sync { file: target }, Purpose::Flush { token, file });
                 }
                 (Err(Refusal::Failed(error)), op) => {
-                    if let FileOp::Write(job) = &op {
-                        self.load.remove(job.bytes.len());
-                    }
                     let error = disk("open", &self.files.path_of(file), &error);
-                    self.fail(op.token(), error);
+                    self.fail_op(&op, error);
                 }
                 (Err(Refusal::Busy), _) => unreachable!("returned above"),
             }
@@ -109,12 +106,17 @@ impl Ring {
         let (writes, others): (Vec<_>, _) = known.waiting.drain(..).partition(is_write);
         known.waiting = others.into();
         for op in writes {
-            if let FileOp::Write(job) = &op {
-                self.load.remove(job.bytes.len());
-            }
             let detail = format!("{}: a write before this one failed", path.display());
-            self.fail(op.token(), IoError { kind: IoErrorKind::Disk, detail });
+            self.fail_op(&op, IoError { kind: IoErrorKind::Disk, detail });
         }
+    }
+
+    /// Fails an operation that was never started.
+    fn fail_op(&mut self, op: &FileOp, error: IoError) {
+        if let FileOp::Write(job) = op {
+            self.load.remove(job.bytes.len());
+        }
+        self.fail(op.token(), error);
     }
 
     pub(super) fn on_write(&mut self, mut job: WriteJob, event: Event) {

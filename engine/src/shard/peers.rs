@@ -1,8 +1,8 @@
 //! Connections to source brokers: what the link asks for is carried out, and each answer is read
 //! into one buffer lent from the pool. A large one is read in two: its first bytes say whose records
-//! it brings, and the rest goes to where these lie in memory as they will in their file, so
-//! that they can be written past the page cache without being copied. Where the pool has none left the connection is not read
-//! on, so that the source is slowed down by TCP and memory stays in its budget.
+//! it brings, and the rest goes to where these lie in memory as they will in their file, so that they
+//! can be written past the page cache without being copied. Where the pool has none left the connection
+//! is not read on, so that the source is slowed down by TCP and memory stays in its budget.
 
 use std::net::SocketAddr;
 

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use wire::api::metadata::MetadataResponse;
+use wire::fetch::NAMES_MOST;
 
 use super::backoff::delay;
-use super::fetcher::NAMES_MOST;
 use super::follow::{FetcherKey, Wish};
 use super::image::{Atlas, SourceImage};
 use super::link::{Link, Timer};

@@ -15,7 +15,8 @@ use std::time::Duration;
 use wire::api::{ApiKey, ErrorCode};
 use wire::codec::{Reader, Writer};
 use wire::fetch::{
-    FetchPartition, FetchRequestHead, FetchRequestWriter, FetchResponse, LeaderIdAndEpoch, TopicKey,
+    FetchPartition, FetchRequestHead, FetchRequestWriter, FetchResponse, LeaderIdAndEpoch,
+    NAMES_MOST, TopicKey,
 };
 use wire::ids::{BrokerId, PartitionIndex};
 
@@ -24,9 +25,6 @@ use super::follow::{FetcherKey, Followed, Table, Wish};
 use super::options::LinkOptions;
 use super::{FetchedPartition, SourcePartition};
 use crate::ids::{Now, PartitionKey};
-
-/// The last version that names topics by their names.
-pub(super) const NAMES_MOST: i16 = 12;
 
 /// The fastest link that is counted on: 2 GB/s, near 20 Gbit/s, on one connection.
 const BYTES_PER_MICROSECOND: u128 = 2_000;

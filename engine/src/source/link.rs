@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use wire::api::ApiKey;
 use wire::codec::Reader;
-use wire::fetch::FetchResponse;
+use wire::fetch::{FetchResponse, NAMES_MOST};
 use wire::ids::BrokerId;
 
 use super::backoff::{Random, delay};
 use super::conn::{About, Heard, Refusal};
 use super::doubt::Doubts;
-use super::fetcher::{Endpoint, Fetcher, NAMES_MOST, Turn};
+use super::fetcher::{Endpoint, Fetcher, Turn};
 use super::follow::{FetcherKey, Table};
 use super::image::SourceImage;
 use super::line::{Address, Line, LineKey};

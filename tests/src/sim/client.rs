@@ -68,9 +68,6 @@ enum Asked {
     Fetch(i16, Fetch),
 }
 
-/// The newest version of Fetch that names topics (KIP-516).
-const NAMES_MOST: i16 = 12;
-
 impl Client {
     /// A consumer that has not connected yet.
     #[must_use]
@@ -279,7 +276,7 @@ impl Client {
                 self.placed(&response);
             }
             Asked::Fetch(version, fetch) => {
-                if version <= NAMES_MOST && self.is_another_by_now(&fetch, truth) {
+                if version <= wire::fetch::NAMES_MOST && self.is_another_by_now(&fetch, truth) {
                     // A fetch by name may be answered from either topic: ours stays where it was
                     // mirrored, and is the new one where it never could be.
                     self.place = None;

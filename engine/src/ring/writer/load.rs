@@ -1,5 +1,7 @@
 //! How far the disk is behind, and who takes what is too much for it.
 
+use crate::limits;
+
 /// While no more than this is on its way to the disk, all backfill goes past the page cache. A shard
 /// begins no large frame beyond it either (`limits::WRITING_BYTES_MAX`), so what there is more of
 /// had begun to come before.
@@ -17,7 +19,7 @@
 /// ```
 ///
 /// More than 8 MiB costs more in first touches of memory than it saves: a tenth of the whole at 16.
-const DIRECT_BYTES_MAX: usize = 8 << 20;
+const DIRECT_BYTES_MAX: usize = limits::WRITING_BYTES_MAX;
 
 /// Beyond that the page cache takes one byte for so many that the disk took: it makes the best of a
 /// disk that is a bit slower than the source, and of one that stops for a moment, but costs several
