@@ -183,6 +183,9 @@ impl Log {
         self.active.seal(disk, &self.folder, segment)?;
         if self.recovery_point >= self.planned_end {
             segment.sync_indexes(disk, &self.folder)?;
+            if self.folder_dirty {
+                disk.sync(&self.folder)?;
+            }
         }
         self.start_segment(disk, base, wall_ms)?;
         // Recovery of the new segment begins with the producers as they are now.

@@ -63,6 +63,8 @@ struct Opening<'a> {
     config: &'a LogConfig,
     wall_ms: i64,
     log_start: Offset,
+    /// Below it, all was durable.
+    recovery_point: Offset,
     segments: Vec<Segment>,
     /// Whether the index files of each segment are there and have whole entries.
     are_indexed: Vec<bool>,
@@ -88,6 +90,7 @@ impl Log {
             config: place.config,
             wall_ms,
             log_start: checkpointed.log_start,
+            recovery_point: checkpointed.recovery_point,
             segments: Vec::new(),
             are_indexed: Vec::new(),
             snapshots: BTreeSet::new(),
@@ -292,6 +295,8 @@ impl Opening<'_> {
             let mut active = next.active;
             active.seal(self.disk, &self.folder, segment)?;
             segment.sync_indexes(self.disk, &self.folder)?;
+            // A transaction index that is made anew is another file.
+            self.disk.sync(&self.folder)?;
             self.recovery.indexes_rebuilt += 1;
         }
         Ok(())
@@ -367,7 +372,14 @@ impl Opening<'_> {
             if index + 1 == self.segments.len() {
                 return Ok(Ended { end: next, producers, active });
             }
-            active.seal(self.disk, &self.folder, &mut self.segments[index])?;
+            let segment = &mut self.segments[index];
+            active.seal(self.disk, &self.folder, segment)?;
+            // Below the recovery point no flush looks at it, and once the next one holds a batch no
+            // recovery either.
+            if next <= self.recovery_point {
+                segment.sync_indexes(self.disk, &self.folder)?;
+                self.disk.sync(&self.folder)?;
+            }
             index += 1;
         }
     }

@@ -18,6 +18,10 @@ pub(super) struct MemoryDisk {
     pub folders: BTreeSet<PathBuf>,
     /// How many reads there were.
     pub reads: usize,
+    /// Files that were changed and not synced since.
+    pub unsynced: BTreeSet<PathBuf>,
+    /// Files that came or went in folders that were not synced since.
+    pub unsynced_names: BTreeSet<PathBuf>,
     /// Calls that change something and still succeed; then the disk is full.
     pub writes_left: Option<usize>,
 }
@@ -36,6 +40,13 @@ impl MemoryDisk {
     }
 
     fn change(&mut self, operation: &'static str, path: &Path) -> Result<(), DiskError> {
+        self.unsynced.insert(path.to_path_buf());
+        let is_known = self.files.contains_key(path);
+        if (!is_known || operation == "remove")
+            && let Some(folder) = path.parent()
+        {
+            self.unsynced.insert(folder.to_path_buf());
+        }
         match &mut self.writes_left {
             Some(0) => Err(error(IoErrorKind::DiskFull, operation, path, "no room")),
             Some(left) => {
@@ -118,6 +129,8 @@ impl Disk for MemoryDisk {
     fn replace(&mut self, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
         self.change("replace", path)?;
         self.files.insert(path.to_path_buf(), bytes.to_vec());
+        self.unsynced.remove(path);
+        self.unsynced_names.remove(path);
         Ok(())
     }
 
@@ -127,7 +140,9 @@ impl Disk for MemoryDisk {
         Ok(())
     }
 
-    fn sync(&mut self, _: &Path) -> Result<(), DiskError> {
+    fn sync(&mut self, path: &Path) -> Result<(), DiskError> {
+        self.unsynced.remove(path);
+        self.unsynced_names.retain(|file| file.parent() != Some(path));
         Ok(())
     }
 
