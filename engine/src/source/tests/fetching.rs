@@ -377,7 +377,7 @@ fn bytes_asked_for(after: Duration, count: usize) -> Vec<i32> {
 
 #[test]
 fn a_broker_next_door_is_asked_for_little_and_one_far_away_for_more_and_more() {
-    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [3, 3, 3]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [3, 5, 5, 5]);
-    assert_eq!(bytes_asked_for(Duration::from_millis(80), 5), [3, 7, 15, 31, 50]);
+    assert_eq!(bytes_asked_for(Duration::from_micros(200), 3), [1, 1, 1]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(3), 4), [1, 3, 5, 5]);
+    assert_eq!(bytes_asked_for(Duration::from_millis(80), 6), [1, 3, 7, 15, 31, 50]);
 }
