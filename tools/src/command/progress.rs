@@ -15,6 +15,8 @@ pub struct Snapshot {
     pub waiting: u64,
     pub failed: u64,
     pub brokers_unreachable: u64,
+    /// Whether no broker of the source gives metadata: what it holds by now is not known.
+    pub source_lost: bool,
     /// Bytes of batches that were written, since the start.
     pub appended_bytes: u64,
     pub lag_records: u64,
@@ -36,6 +38,7 @@ impl Snapshot {
             sum.waiting += shard.partitions_waiting.value();
             sum.failed += shard.partitions_failed.value();
             sum.brokers_unreachable += shard.source_brokers_unreachable.value();
+            sum.source_lost |= shard.source_lost.value() > 0;
             sum.appended_bytes += shard.appended_bytes.value();
             sum.lag_records += shard.lag_records.value();
             sum.lag_bytes += shard.lag_bytes.value();
@@ -44,16 +47,18 @@ impl Snapshot {
             sum.served_bytes += shard.served_bytes.value();
             sum.lost_offsets += shard.lost_offsets.value();
         }
+        // A node that has just started has not asked anybody yet.
+        sum.source_lost &= sum.brokers_unreachable > 0;
         sum
     }
 
     /// Whether something is different that an operator wants to be told of at once.
     #[must_use]
     pub fn differs_in_state(&self, other: &Self) -> bool {
-        let state = |s: &Self| {
+        let counts = |s: &Self| {
             (s.partitions, s.mirroring, s.waiting, s.failed, s.brokers_unreachable, s.lost_offsets)
         };
-        state(self) != state(other)
+        counts(self) != counts(other) || self.source_lost != other.source_lost
     }
 }
 
@@ -164,14 +169,19 @@ impl Progress {
         if !beside.is_empty() {
             let _ = write!(line, " ({})", beside.join(", "));
         }
-        if now.brokers_unreachable > 0 {
+        if now.source_lost {
+            line.push_str(" | SOURCE LOST, no broker answers");
+        } else if now.brokers_unreachable > 0 {
             let _ = write!(line, " | {} broker(s) UNREACHABLE", now.brokers_unreachable);
         }
         let _ = write!(line, " | in {}", rate(self.bytes_in));
         if now.lag_records > 0 {
-            let (records, bytes) = (Count(now.lag_records), Bytes(now.lag_bytes));
-            let seconds = Span(Duration::from_secs(now.lag_seconds));
-            let _ = write!(line, " | behind {records} records, {bytes}, {seconds}");
+            let _ = write!(line, " | behind {} records, ", Count(now.lag_records));
+            // Nothing was taken yet that a record's size could be told from.
+            if now.lag_bytes > 0 {
+                let _ = write!(line, "{}, ", Bytes(now.lag_bytes));
+            }
+            let _ = write!(line, "{}", Span(Duration::from_secs(now.lag_seconds)));
             match self.caught_up_in() {
                 Some(left) => {
                     let _ = write!(line, " | caught up in {}", Span(left));
@@ -179,6 +189,8 @@ impl Progress {
                 None if self.closing.per_second.is_some() => line.push_str(" | not catching up"),
                 None => {}
             }
+        } else if now.source_lost {
+            line.push_str(" | lag unknown");
         } else if now.mirroring > 0 {
             line.push_str(" | caught up");
         }
@@ -250,6 +262,23 @@ mod tests {
             progress.line(),
             "mirroring 1/4 (2 waiting, 1 FAILED) | 1 broker(s) UNREACHABLE | in 0 B/s | caught up \
              | 7 offsets LOST"
+        );
+    }
+
+    #[test]
+    fn nobody_is_told_to_be_caught_up_with_a_source_that_is_away() {
+        let mut progress = Progress::new(true);
+        let now = Snapshot {
+            partitions: 4,
+            mirroring: 4,
+            brokers_unreachable: 1,
+            source_lost: true,
+            ..Snapshot::default()
+        };
+        progress.observe(now, SECOND);
+        assert_eq!(
+            progress.line(),
+            "mirroring 4/4 | SOURCE LOST, no broker answers | in 0 B/s | lag unknown"
         );
     }
 
