@@ -10,6 +10,7 @@ pub mod catalog;
 pub mod compression;
 pub mod config;
 pub mod desk;
+pub mod folder;
 pub mod ids;
 pub mod io;
 pub mod limits;

@@ -1,25 +1,22 @@
 //! A whole node: the data folder is taken, the shards and the desk are started, and stopped.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use wire::ids::{BrokerId, PartitionIndex, TopicId};
+use wire::ids::TopicId;
 
-use crate::catalog::{Catalog, Topic, is_legal_name};
 use crate::config::Config;
-use crate::desk::checkpoints::Checkpoints;
 use crate::desk::{self, DeskOptions};
+use crate::folder::{self, FolderError, Found};
 use crate::ids::{ShardId, TopicPartition};
-use crate::io::{Disk, Io, Waker};
+use crate::io::{Io, Waker};
 use crate::limits;
 use crate::metrics::ShardMetrics;
 use crate::ring::{HostDisk, Ring, RingOptions, WriterKind};
@@ -27,8 +24,7 @@ use crate::serve::ServeOptions;
 use crate::shard::mail::{Letter, Mailbox, Slot};
 use crate::shard::place::owner;
 use crate::shard::{Post, Shard, ShardOptions};
-use crate::store::identity::{CleanShutdown, MetaProperties, read_topic_id};
-use crate::store::{Checkpointed, folder_of};
+use crate::store::Checkpointed;
 
 /// Why a node cannot start or had to end: one sentence that names the thing and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +37,12 @@ impl fmt::Display for NodeError {
 }
 
 impl std::error::Error for NodeError {}
+
+impl From<FolderError> for NodeError {
+    fn from(error: FolderError) -> Self {
+        Self(error.0)
+    }
+}
 
 /// A node that runs. Dropping it stops it.
 pub struct Node {
@@ -63,16 +65,6 @@ struct Ended {
     error: Option<String>,
 }
 
-/// What lies in the data folder.
-#[derive(Debug)]
-pub struct Found {
-    /// Nobody is told yet where clients reach this node.
-    pub catalog: Catalog,
-    pub checkpoints: Checkpoints,
-    pub partitions: Vec<(TopicPartition, Checkpointed)>,
-    pub was_clean: bool,
-}
-
 impl Node {
     /// Takes the data folder, opens its logs, listens, and begins to mirror.
     ///
@@ -80,9 +72,8 @@ impl Node {
     /// Where the folder is in use or damaged, an address cannot be listened on, or the kernel lacks
     /// what a shard needs.
     pub fn start(config: &Config) -> Result<Self, NodeError> {
-        let mut disk = HostDisk;
-        let lock = take_folder(&mut disk, &config.data)?;
-        let found = look_through(&mut disk, &config.data, config.node_id, new_ids())?;
+        let ids = [random_id(), random_id()];
+        let (lock, found) = folder::open(&mut HostDisk, config, ids)?;
         let listener = listen_on("Kafka clients", config.listen)?;
         let http = config.http.map(|address| listen_on("metrics", address)).transpose()?;
         let count = config.shards.max(1);
@@ -364,6 +355,8 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
     let mut link = config.source.clone();
     if let Some(link) = &mut link {
         link.follows_metadata = id.0 == 0;
+        let known = found.source.as_ref().map(|source| source.cluster_id.to_string());
+        link.cluster_id = link.cluster_id.take().or(known);
     }
     let mine = |(name, _): &&(TopicPartition, Checkpointed)| owner(name, count) == id;
     let mirror_of = config.source.as_ref().and_then(|source| source.bootstrap.first());
@@ -389,6 +382,7 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
         was_clean: found.was_clean,
+        source: found.source.clone(),
         // Other writers do not care where bytes lie.
         placed_bytes_least: match config.writer {
             WriterKind::Direct => limits::LARGE_FRAME_BYTES_LEAST,
@@ -396,21 +390,6 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         },
         checkpoint_interval: config.checkpoint_interval,
         retention_check_interval: config.retention_check_interval,
-    }
-}
-
-/// Makes the data folder and takes it for this process alone, as Kafka does with the same file.
-fn take_folder(disk: &mut dyn Disk, data: &Path) -> Result<File, NodeError> {
-    let said = |error: &dyn fmt::Display| NodeError(format!("{}: {error}", data.display()));
-    disk.create_dir_all(data).map_err(|error| NodeError(error.to_string()))?;
-    let file = File::options().create(true).truncate(false).write(true).open(data.join(".lock"));
-    let file = file.map_err(|error| said(&error))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(said(
-            &"another process uses this data folder; stop it, or give this one another --data",
-        )),
-        Err(TryLockError::Error(error)) => Err(said(&error)),
     }
 }
 
@@ -428,103 +407,19 @@ fn listen_on(what: &str, address: SocketAddr) -> Result<TcpListener, NodeError> 
     loop {
         match TcpListener::bind(address) {
             Err(error) if error.kind() == ErrorKind::AddrInUse && waited < LISTEN_PATIENCE => {
+                if waited.is_zero() {
+                    tracing::info!(
+                        "{address} is in use; it is tried for {} s, since one that was killed lets go \
+                         of it late",
+                        LISTEN_PATIENCE.as_secs()
+                    );
+                }
                 std::thread::sleep(LISTEN_AGAIN);
                 waited += LISTEN_AGAIN;
             }
             bound => return bound.map_err(refused),
         }
     }
-}
-
-/// Reads what the data folder says of itself and of its logs. A new one gets the ids: of a cluster, and
-/// of a directory.
-///
-/// # Errors
-/// Where the folder is another node's, none of Kafka's, or damaged.
-pub fn look_through(
-    disk: &mut dyn Disk,
-    data: &Path,
-    node_id: BrokerId,
-    [cluster_id, directory_id]: [TopicId; 2],
-) -> Result<Found, NodeError> {
-    let said = |error: &dyn fmt::Display| NodeError(error.to_string());
-    let meta = match MetaProperties::read(disk, data).map_err(|e| said(&e))? {
-        Some(meta) if meta.node_id == node_id => meta,
-        Some(meta) => {
-            return Err(NodeError(format!(
-                "{} belongs to node {}, not to node {node_id}; give this node another --data or --node-id",
-                data.display(),
-                meta.node_id
-            )));
-        }
-        None => {
-            if let Some(stranger) = partitions_in(disk, data)?.first() {
-                return Err(NodeError(format!(
-                    "{} has a folder {stranger} but no meta.properties: it is no data folder of \
-                     farspan or Kafka, or has lost that file; give --data an empty folder, or put \
-                     the file back",
-                    data.display()
-                )));
-            }
-            let meta = MetaProperties {
-                cluster_id: cluster_id.to_string(),
-                node_id,
-                directory_id: Some(directory_id),
-            };
-            meta.write(disk, data).map_err(|e| said(&e))?;
-            meta
-        }
-    };
-    let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
-    let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
-    let names = partitions_in(disk, data)?;
-    checkpoints.keep(&names);
-    let mut catalog = Catalog::new(meta.cluster_id.into(), node_id, "".into(), 0);
-    let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
-    for name in &names {
-        let index = usize::try_from(name.partition.0).unwrap_or(0);
-        let known = counts.entry(Arc::clone(&name.topic)).or_default();
-        known.1 = known.1.max(index + 1);
-        if known.0.is_zero() {
-            let id = read_topic_id(disk, &folder_of(data, name)).map_err(|e| said(&e))?;
-            known.0 = id.unwrap_or_default();
-        }
-    }
-    for (name, (id, count)) in counts {
-        catalog.put(Arc::new(Topic::new(name, id, count, BTreeMap::new())));
-    }
-    for name in &names {
-        let (topic, epoch) = (catalog.topic(&name.topic), checkpoints.leader_epoch(name));
-        if let (Some(topic), Some(epoch)) = (topic, epoch) {
-            topic.raise_leader_epoch(name.partition, epoch);
-        }
-    }
-    let partitions = names.into_iter().map(|name| {
-        let at = checkpoints.of(&name);
-        (name, at)
-    });
-    Ok(Found { catalog, partitions: partitions.collect(), checkpoints, was_clean })
-}
-
-/// The logs in a data folder, by the names of their folders (`TOPIC-PARTITION`).
-fn partitions_in(disk: &mut dyn Disk, data: &Path) -> Result<Vec<TopicPartition>, NodeError> {
-    let entries = disk.list(data).map_err(|error| NodeError(error.to_string()))?;
-    Ok(entries.iter().filter(|entry| entry.is_dir).filter_map(|entry| named(&entry.name)).collect())
-}
-
-fn named(folder: &str) -> Option<TopicPartition> {
-    let (topic, index) = folder.rsplit_once('-')?;
-    let index: i32 = index.parse().ok()?;
-    let is_plain = (0..=i32::MAX).contains(&index) && format!("{topic}-{index}") == folder;
-    let is_plain = is_plain && index < limits::PARTITIONS_OF_TOPIC_MAX;
-    let is_kept = is_legal_name(topic) && !topic.starts_with("__cluster_metadata");
-    (is_plain && is_kept)
-        .then(|| TopicPartition { topic: topic.into(), partition: PartitionIndex(index) })
-}
-
-/// For a data folder that has none: of a cluster, and of a directory.
-fn new_ids() -> [TopicId; 2] {
-    [random_id(), random_id()]
 }
 
 /// An id that nobody else has.
@@ -543,24 +438,6 @@ fn random_id() -> TopicId {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_folder_is_a_partition_s_only_by_kafka_s_naming() {
-        let name = |folder: &str| named(folder).map(|name| name.to_string());
-        assert_eq!(name("orders-0"), Some("orders-0".to_string()));
-        assert_eq!(name("a-b-12"), Some("a-b-12".to_string()));
-        for other in [
-            "orders",
-            "orders-",
-            "-1",
-            "orders-01",
-            "orders-x",
-            "__cluster_metadata-0",
-            "orders-0.abc-delete",
-        ] {
-            assert_eq!(name(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn two_ids_differ() {

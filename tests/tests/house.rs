@@ -13,7 +13,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (4, &["ring"]),
     (5, &["shard"]),
     (6, &["desk"]),
-    (7, &["config", "node"]),
+    (7, &["config", "folder", "node"]),
 ];
 
 /// Stairs that are shut although they lead down.
@@ -33,6 +33,8 @@ const SHUT: &[(&str, &str, &str)] = &[
 /// Doors on one floor that are open on purpose.
 const OPEN: &[(&str, &str, &str)] = &[
     ("config", "node", "what an operator says and what is made of it are read together"),
+    ("node", "folder", "a node begins with its folder"),
+    ("folder", "config", "a folder is held against what an operator says"),
     ("node", "config", "what an operator says and what is made of it are read together"),
 ];
 
@@ -40,7 +42,7 @@ const OPEN: &[(&str, &str, &str)] = &[
 const SYSTEM: &[(&str, &[&str])] = &[
     ("std::net::TcpStream", &["ring"]),
     ("std::net::TcpListener", &["ring", "desk", "node"]),
-    ("std::fs", &["ring", "node"]),
+    ("std::fs", &["ring", "node", "folder"]),
     ("std::thread", &["ring", "node", "config"]),
     ("Instant::now", &["ring"]),
     ("SystemTime", &["ring"]),

@@ -111,7 +111,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let mut cluster = Cluster::new(ClusterSettings::default());
+        Self::of(ClusterSettings::default())
+    }
+
+    fn of(settings: ClusterSettings) -> Self {
+        let mut cluster = Cluster::new(settings);
         cluster.create_topic("orders", 2);
         for seed in 0..20 {
             cluster.partition("orders", 0).append(&NewBatch::filled(10, 50, 0, seed));
@@ -258,10 +262,59 @@ fn listening_for_everybody_is_warned_of() {
     let world = World::new();
     let mut server = Command::new(env!("CARGO_BIN_EXE_farspan"));
     let data = world.folder.path().to_string_lossy();
-    server.args(["serve", "--data", &data, "--listen", "0.0.0.0:0", "--shards", "1"]);
+    server.args(["mirror", "--data", &data, "--listen", "0.0.0.0:0", "--shards", "1"]);
+    server.args(["--from", &world.source.bootstrap(), "--topics", "orders"]);
     let mut server = Process::start(server.args(["--advertised", "localhost:9092"]));
     server.wait_for("whoever reaches 0.0.0.0:0 reads every topic, and nothing is encrypted");
     server.address();
     server.signal("-TERM");
     assert_eq!(server.code(), Some(0));
+}
+
+#[test]
+fn a_folder_is_the_mirror_of_one_cluster() {
+    let [world, other] =
+        [1, 2].map(|seed| World::of(ClusterSettings { seed, ..ClusterSettings::default() }));
+    let [id, other_id] =
+        [&world, &other].map(|world| world.source.with(|cluster| cluster.cluster_id().to_string()));
+    let stop = |mut mirror: Process| {
+        mirror.signal("-TERM");
+        assert_eq!(mirror.code(), Some(0));
+    };
+    let mut mirror = world.mirror();
+    mirror.wait_for(&format!("mirrors cluster {id}, and no other"));
+    mirror.wait_for("caught up");
+    stop(mirror);
+
+    let from_other = ["--from", &other.source.bootstrap(), "--topics", "orders"];
+    let mut mirror = world.start("mirror", &from_other);
+    mirror.wait_for(&format!("it belongs to cluster {other_id}, and what is here is a mirror of"));
+    mirror.wait_for("SOURCE LOST, no broker answers");
+    stop(mirror);
+    let named = [&from_other[..], &["--cluster-id", &other_id]].concat();
+    let mut mirror = world.start("mirror", &named);
+    mirror.wait_for(&format!("holds topics of cluster {id}, not of {other_id}"));
+    assert_eq!(mirror.code(), Some(1));
+
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    stop(mirror);
+}
+
+#[test]
+fn a_folder_that_is_not_ours_stays_as_it_is() {
+    let world = World::new();
+    let path = world.folder.path();
+    std::fs::write(path.join("thesis.txt"), "years of work").expect("written");
+    let mut mirror = world.mirror();
+    mirror.wait_for("holds thesis.txt but no meta.properties");
+    assert_eq!(mirror.code(), Some(1));
+    assert_eq!(std::fs::read_dir(path).expect("it is there").count(), 1);
+
+    let missing = path.join("typo");
+    let output =
+        farspan(&["serve", "--data", &missing.to_string_lossy(), "--listen", "127.0.0.1:0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("is --data right?"), "{}", text(&output.stderr));
+    assert!(!missing.exists());
 }

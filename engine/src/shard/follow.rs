@@ -10,7 +10,7 @@ use crate::ids::{PartitionKey, TopicPartition};
 use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
-use crate::store::identity::{read_topic_id, write_topic_id};
+use crate::store::identity::{SourceCluster, read_topic_id, write_topic_id};
 use crate::store::{Checkpointed, Damage, Log, Place};
 
 use super::cell::Cell;
@@ -21,6 +21,7 @@ use super::{Shard, ShardOptions};
 impl<I: Io> Shard<I> {
     /// The metadata changed, and this shard follows it: the others are told, topics before mirrors.
     pub(super) fn new_image(&mut self, image: Arc<SourceImage>) {
+        self.keep_source(&image);
         if self.image.brokers.is_empty() && image.topics.is_empty() {
             tracing::warn!(
                 "the source has no topic that is to be mirrored: is the pattern of topics right, and may \
@@ -43,6 +44,27 @@ impl<I: Io> Shard<I> {
         }
         self.put_topics(topics);
         self.follow_image(image);
+    }
+
+    /// Writes down whose topics the folder holds, before the first of them has a log.
+    fn keep_source(&mut self, image: &SourceImage) {
+        let (None, Some(cluster_id)) = (&self.options.source, &image.cluster_id) else { return };
+        let source = SourceCluster { cluster_id: Arc::clone(cluster_id) };
+        let data = Arc::clone(&self.options.data);
+        match source.write(self.io.disk(), &data) {
+            Ok(()) => {
+                tracing::info!(
+                    "{} mirrors cluster {cluster_id}, and no other from now on",
+                    data.display()
+                );
+                self.options.source = Some(source);
+            }
+            // Said again with each change of the source until it is written.
+            Err(damage) => tracing::error!(
+                "that this folder mirrors cluster {cluster_id} could not be written down: {damage}; \
+                 the next start would take another cluster for it"
+            ),
+        }
     }
 
     /// The topic for the catalog, where the source has one that is new here or has grown.

@@ -44,6 +44,7 @@ use crate::metrics::ShardMetrics;
 use crate::mirror::Phase;
 use crate::serve::{ServeOptions, Server};
 use crate::source::{Link, LinkOptions, PeerKey, SourceImage};
+use crate::store::identity::SourceCluster;
 use crate::store::{Checkpointed, LogConfig};
 use cell::Cell;
 use clients::Client;
@@ -68,6 +69,8 @@ pub struct ShardOptions {
     pub partitions: Vec<(TopicPartition, Checkpointed)>,
     /// Whether the logs were closed before the last process ended.
     pub was_clean: bool,
+    /// Whose topics the data folder holds, where it says so.
+    pub source: Option<SourceCluster>,
     /// From this size on a frame is put where its records can be written from as they are.
     pub placed_bytes_least: usize,
     /// How often the desk is told where partitions stand.

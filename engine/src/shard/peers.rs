@@ -67,10 +67,12 @@ impl<I: Io> Shard<I> {
                 }
                 Effect::LeaderMoved { key, epoch, .. } => self.leader_moved(key, epoch),
                 Effect::Unreachable { broker, reason } => {
-                    tracing::warn!("source broker {broker} cannot be reached: {reason}");
+                    tracing::warn!(
+                        "the source's {broker} cannot be used: {reason}; it is tried again"
+                    );
                 }
                 Effect::Recovered { broker } => {
-                    tracing::info!("source broker {broker} is reached again");
+                    tracing::info!("the source's {broker} answers again");
                 }
             }
         }

@@ -100,7 +100,11 @@ impl std::fmt::Display for Unusable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::OtherCluster { expected, found } => {
-                write!(f, "belongs to cluster {found}, not to {expected}")
+                write!(
+                    f,
+                    "it belongs to cluster {found}, and what is here is a mirror of cluster \
+                     {expected}; give --from brokers of that one, or another --data"
+                )
             }
             Self::NoBrokers => f.write_str("knows no brokers of its cluster"),
             Self::Partitions { topic, index } => {
@@ -510,7 +514,8 @@ mod tests {
         };
         let mut other = answer(&[]);
         other.cluster_id = Some("c2".to_string());
-        assert_eq!(refused(other).to_string(), "belongs to cluster c2, not to c1");
+        let (expected, found) = ("c1".into(), "c2".into());
+        assert_eq!(refused(other), Unusable::OtherCluster { expected, found });
         let mut empty = answer(&[]);
         empty.brokers.clear();
         assert_eq!(refused(empty), Unusable::NoBrokers);

@@ -1,8 +1,10 @@
 //! Who a data folder and a log belong to, and how the last owner left: `meta.properties`,
-//! `partition.metadata` and `.kafka_cleanshutdown`, as Kafka writes them.
+//! `partition.metadata` and `.kafka_cleanshutdown`, as Kafka writes them, and one file of ours: which
+//! cluster's topics a data folder holds.
 
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use wire::ids::{BrokerId, TopicId};
 
@@ -12,6 +14,7 @@ use super::names;
 use crate::io::Disk;
 
 const META_PROPERTIES: &str = "meta.properties";
+const SOURCE: &str = "farspan-source.properties";
 const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
 
 /// What `meta.properties` says, in its version 1.
@@ -76,6 +79,47 @@ impl MetaProperties {
         }
         let _ = writeln!(text, "version=1\ncluster.id={}", escaped(&self.cluster_id));
         Ok(disk.replace(&data.join(META_PROPERTIES), text.as_bytes())?)
+    }
+}
+
+/// The cluster whose topics a data folder holds, by its id: another's offsets mean other records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceCluster {
+    pub cluster_id: Arc<str>,
+}
+
+impl SourceCluster {
+    /// The file that says it.
+    #[must_use]
+    pub fn file(data: &Path) -> PathBuf {
+        data.join(SOURCE)
+    }
+
+    /// Reads what a data folder says, or `None` where no cluster was mirrored into it yet.
+    pub fn read(disk: &mut dyn Disk, data: &Path) -> Result<Option<Self>, Damage> {
+        let file = Self::file(data);
+        let Some(text) = read_text(disk, &file)? else { return Ok(None) };
+        let mut properties = text.lines().filter_map(property);
+        let id = properties.find(|(key, _)| key == "cluster.id").map(|(_, id)| id);
+        match id.filter(|id| !id.is_empty()) {
+            Some(id) => Ok(Some(Self { cluster_id: id.into() })),
+            None => Err(Damage {
+                kind: DamageKind::Corrupt,
+                file,
+                position: None,
+                wrong: "cluster.id must stand here".into(),
+                remedy: "put the id of the source cluster there, as `cluster.id=ID`",
+            }),
+        }
+    }
+
+    /// Puts the file into a data folder, durably.
+    pub fn write(&self, disk: &mut dyn Disk, data: &Path) -> Result<(), Damage> {
+        let text = format!(
+            "# The cluster whose topics this folder holds.\ncluster.id={}\n",
+            escaped(&self.cluster_id)
+        );
+        Ok(disk.replace(&Self::file(data), text.as_bytes())?)
     }
 }
 
@@ -207,6 +251,18 @@ mod tests {
         let text = String::from_utf8(disk.bytes(Path::new("/d/meta.properties"))).expect("text");
         assert_eq!(text, "node.id=5\nversion=1\ncluster.id=a\\:b\\=c\\#d\\!e\n");
         assert_eq!(MetaProperties::read(&mut disk, Path::new("/d")), Ok(Some(meta)));
+    }
+
+    #[test]
+    fn a_folder_says_whose_topics_it_holds() {
+        let (mut disk, data) = (MemoryDisk::default(), Path::new("/d"));
+        assert_eq!(SourceCluster::read(&mut disk, data), Ok(None));
+        let source = SourceCluster { cluster_id: "a:b".into() };
+        source.write(&mut disk, data).expect("memory");
+        assert_eq!(SourceCluster::read(&mut disk, data), Ok(Some(source)));
+        disk.replace(&SourceCluster::file(data), b"cluster.id=\n").expect("memory");
+        let damage = SourceCluster::read(&mut disk, data).expect_err("no id");
+        assert!(damage.to_string().contains("cluster.id"), "{damage}");
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use engine::desk::checkpoints::Checkpoints;
 use engine::desk::losses;
+use engine::folder::{Found, look_through};
 use engine::ids::{ShardId, TopicPartition};
 use engine::io::{BufferPool, Disk, Waker};
 use engine::metrics::ShardMetrics;
-use engine::node::{Found, look_through};
 use engine::serve::ServeOptions;
 use engine::shard::mail::{DeskLetter, Letter, Mailbox, Slot};
 use engine::shard::place::owner;
@@ -79,6 +79,7 @@ fn options(setup: &Setup, found: &Found, id: ShardId, seed: u64) -> ShardOptions
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
         was_clean: found.was_clean,
+        source: found.source.clone(),
         placed_bytes_least: setup.placed_bytes_least,
         checkpoint_interval: setup.checkpoint_interval,
         retention_check_interval: setup.retention_check_interval,

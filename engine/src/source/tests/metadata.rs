@@ -92,7 +92,8 @@ fn another_cluster_behind_the_same_address_is_refused() {
     assert_eq!(
         world.closed,
         ["bootstrap server 127.0.0.1:9001 answered Metadata version 13: \
-          belongs to cluster c, not to other"]
+          it belongs to cluster c, and what is here is a mirror of cluster other; give --from \
+          brokers of that one, or another --data"]
     );
 }
 

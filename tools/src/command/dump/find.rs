@@ -14,6 +14,9 @@ use super::report::{Fault, Report};
 use super::segment::Depth;
 use super::small;
 
+/// What a data folder says in plain text.
+const TEXTS: [&str; 3] = ["meta.properties", "farspan-source.properties", "farspan-losses.jsonl"];
+
 /// Shows and checks what lies at `path`. What cannot be read is a fault and does not end the rest.
 pub(super) fn dump(path: &Path, records: bool, report: &mut Report<'_>) -> io::Result<()> {
     let depth = Depth { records };
@@ -52,7 +55,7 @@ fn file(path: &Path, depth: Depth, report: &mut Report<'_>) -> io::Result<()> {
         (None, Some(name)) if name.ends_with("-checkpoint") => {
             small::checkpoint(path, report).map(drop)
         }
-        (None, Some("meta.properties" | "farspan-losses.jsonl")) => small::text(path, report),
+        (None, Some(name)) if TEXTS.contains(&name) => small::text(path, report),
         _ => partition::dump_file(path, depth, report),
     }
 }
@@ -79,7 +82,7 @@ fn data_folder(path: &Path, depth: Depth, report: &mut Report<'_>) -> io::Result
             Some(name) if name.ends_with("-checkpoint") => {
                 checkpoints.insert(file.clone(), small::checkpoint(file, report)?);
             }
-            Some("meta.properties" | "farspan-losses.jsonl") => small::text(file, report)?,
+            Some(name) if TEXTS.contains(&name) => small::text(file, report)?,
             _ => {}
         }
     }
