@@ -126,11 +126,20 @@ pub fn look_through(
         let known = counts.entry(Arc::clone(&name.topic)).or_default();
         known.1 = known.1.max(index + 1);
         if known.0.is_zero() {
-            let id = read_topic_id(disk, &folder_of(data, name)).map_err(|e| said(&e))?;
-            known.0 = id.unwrap_or_default();
+            // One that cannot be read is left out, by name, when its log is opened.
+            known.0 =
+                read_topic_id(disk, &folder_of(data, name)).ok().flatten().unwrap_or_default();
         }
     }
     for (name, (id, count)) in counts {
+        if let Some(other) = catalog.topic_by_id(id) {
+            return Err(FolderError(format!(
+                "{}: topics {} and {name} have the same id {id}: one is a copy of the other; move the \
+                 folders of the copy out of the data folder",
+                data.display(),
+                other.name
+            )));
+        }
         catalog.put(Arc::new(Topic::new(name, id, count, BTreeMap::new())));
     }
     for name in &names {

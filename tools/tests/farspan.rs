@@ -318,3 +318,47 @@ fn a_folder_that_is_not_ours_stays_as_it_is() {
     assert!(text(&output.stderr).contains("is --data right?"), "{}", text(&output.stderr));
     assert!(!missing.exists());
 }
+
+#[test]
+fn a_partition_whose_topic_id_cannot_be_read_is_left_out_alone() {
+    let world = World::new();
+    let stop = |mut mirror: Process| {
+        mirror.signal("-TERM");
+        assert_eq!(mirror.code(), Some(0));
+    };
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    stop(mirror);
+    let id = world.folder.path().join("orders-0/partition.metadata");
+    let right = std::fs::read(&id).expect("it is there");
+    for (wrong, told) in [
+        ("nothing of the kind", "partition orders-0 is left out"),
+        ("version: 0\ntopic_id: AQEBAQEBAQEBAQEBAQEBAQ", "partition orders-1 is left out"),
+    ] {
+        std::fs::write(&id, wrong).expect("written");
+        let mut mirror = world.mirror();
+        mirror.wait_for(told);
+        mirror.address();
+        mirror.signal("-TERM");
+        mirror.code();
+    }
+    std::fs::write(&id, &right).expect("written");
+    let mut mirror = world.mirror();
+    mirror.wait_for("mirroring 2/2");
+    stop(mirror);
+}
+
+#[test]
+fn a_copy_of_a_topic_in_the_same_folder_is_named() {
+    let world = World::new();
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    mirror.signal("-TERM");
+    assert_eq!(mirror.code(), Some(0));
+    let [from, to] = ["orders-0", "backup-0"].map(|name| world.folder.path().join(name));
+    std::fs::create_dir(&to).expect("made");
+    std::fs::copy(from.join("partition.metadata"), to.join("partition.metadata")).expect("copied");
+    let mut mirror = world.mirror();
+    mirror.wait_for("topics backup and orders have the same id");
+    assert_eq!(mirror.code(), Some(1));
+}

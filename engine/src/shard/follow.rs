@@ -11,7 +11,7 @@ use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
 use crate::store::identity::{SourceCluster, read_topic_id, write_topic_id};
-use crate::store::{Checkpointed, Damage, Log, Place};
+use crate::store::{Checkpointed, Damage, DamageKind, Log, Place, folder_of};
 
 use super::cell::Cell;
 use super::mail::Letter;
@@ -130,6 +130,9 @@ impl<I: Io> Shard<I> {
         checkpointed: Checkpointed,
         was_clean: bool,
     ) -> Result<PartitionKey, Damage> {
+        let topic = self.catalog.topic(&name.topic).map(Arc::clone);
+        let topic = topic.expect("the catalog holds the topics of the data folder");
+        self.check_topic_id(name, &topic)?;
         let wall_ms = self.io.wall_clock_ms();
         let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
@@ -145,13 +148,25 @@ impl<I: Io> Shard<I> {
                 cut.why
             );
         }
-        let topic = self.catalog.topic(&name.topic).map(Arc::clone);
-        let topic = topic.expect("the catalog holds the topics of the data folder");
         let key = self.add(name, &topic, log, false);
         if !was_clean && let Err(damage) = self.keep_topic_id(key) {
             self.disk_failed(key, &damage.to_string());
         }
         Ok(key)
+    }
+
+    /// Whether a folder is of the topic that the catalog has under its name: one that was copied here is
+    /// another topic's log.
+    fn check_topic_id(&mut self, name: &TopicPartition, topic: &Topic) -> Result<(), Damage> {
+        let folder = folder_of(&self.options.data, name);
+        let id = read_topic_id(self.io.disk(), &folder)?.unwrap_or_default();
+        if id == topic.id || id.is_zero() || topic.id.is_zero() {
+            return Ok(());
+        }
+        let wrong =
+            format!("it is of topic id {id}, other partitions of {} of {}", topic.name, topic.id);
+        let remedy = "move away the folders of the topic that is not meant";
+        Err(Damage { kind: DamageKind::Corrupt, file: folder, position: None, wrong, remedy })
     }
 
     /// Writes the topic's id down where a crash while the log was made has left it out: without it
