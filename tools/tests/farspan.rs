@@ -49,7 +49,13 @@ fn mistakes_end_with_code_2_and_are_all_told() {
          farspan: --from: is missing: say where the source cluster is, as HOST:PORT\n\
          farspan: --topics: is missing: say which topics to mirror, '.*' for all\n"
     );
-    for arguments in [&["mirror", "--lisen", "x"][..], &["fly"], &[], &["dump", "/nowhere"]] {
+    for arguments in [
+        &["mirror", "--lisen", "x"][..],
+        &["fly"],
+        &[],
+        &["dump", "/nowhere"],
+        &["dump", "/dev/zero"],
+    ] {
         assert_eq!(farspan(arguments).status.code(), Some(2), "{arguments:?}");
     }
 }

@@ -59,9 +59,12 @@ pub struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<(), Failure> {
     for path in &arguments.paths {
-        if let Err(error) = std::fs::metadata(path) {
-            return Err(Failure::Usage(format!("{}: {error}", path.display())));
-        }
+        let wrong = match std::fs::metadata(path) {
+            Ok(found) if found.is_file() || found.is_dir() => continue,
+            Ok(_) => "it is neither a file nor a folder".to_string(),
+            Err(error) => error.to_string(),
+        };
+        return Err(Failure::Usage(format!("{}: {wrong}", path.display())));
     }
     let mut out = BufWriter::with_capacity(64 << 10, io::stdout().lock());
     match dump(arguments, &mut out).and_then(|summary| out.flush().map(|()| summary)) {

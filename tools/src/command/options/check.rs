@@ -14,7 +14,7 @@ use super::checker::{Checker, Key};
 use super::file::ConfigFile;
 use super::given::Given;
 use super::mistake::Mistakes;
-use super::parse::{parse_address, parse_folder, parse_host, parse_name, parse_writer};
+use super::parse::{parse_address, parse_folder, parse_name, parse_target, parse_writer};
 use super::raw::{LogOptions, NodeOptions, Options, SourceOptions};
 use crate::command::quantity::{SIZE_ALLOWED, parse_size};
 
@@ -58,7 +58,7 @@ fn node(checker: &mut Checker<'_>, options: &NodeOptions) -> Config {
     let mut config = Config::new(data.unwrap_or_default());
     let listen = checker.read(&Keys::LISTEN, options.listen.as_ref(), parse_address);
     config.listen = listen.unwrap_or(config.listen);
-    config.advertised = checker.read(&Keys::ADVERTISED, options.advertised.as_ref(), parse_host);
+    config.advertised = checker.read(&Keys::ADVERTISED, options.advertised.as_ref(), parse_target);
     if let (None, Some(given)) = (&options.advertised, &options.listen)
         && config.listen.ip().is_unspecified()
     {
@@ -211,7 +211,7 @@ fn brokers(checker: &mut Checker<'_>, from: &[Given]) -> Vec<(String, u16)> {
     let mut brokers = Vec::new();
     for given in from {
         let found = checker.read(&SourceOptions::FROM, Some(given), |text| {
-            text.split(',').map(|each| parse_host(each.trim())).collect::<Result<Vec<_>, _>>()
+            text.split(',').map(|each| parse_target(each.trim())).collect::<Result<Vec<_>, _>>()
         });
         brokers.extend(found.unwrap_or_default());
     }
@@ -247,7 +247,7 @@ fn rewrites(checker: &mut Checker<'_>, given: &[Given]) -> Addresses {
             let (from, to) = text
                 .split_once('=')
                 .ok_or("must be HOST:PORT=HOST:PORT, from where a broker says to where it is")?;
-            Ok((parse_host(from.trim())?, parse_host(to.trim())?))
+            Ok((parse_target(from.trim())?, parse_target(to.trim())?))
         });
         if let Some((from, to)) = pair
             && map.insert(from, to).is_some()

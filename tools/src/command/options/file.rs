@@ -1,5 +1,6 @@
 //! The configuration file: TOML with a table for each kind of option, its keys named like the flags.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use super::mistake::Mistakes;
@@ -20,11 +21,15 @@ impl ConfigFile {
         let refused = |wrong: &dyn std::fmt::Display| {
             Mistakes::one(format!("--config \"{}\"", path.display()), wrong.to_string())
         };
-        let length = std::fs::metadata(path).map_err(|error| refused(&error))?.len();
-        if length > FILE_BYTES_MAX {
-            return Err(refused(&format_args!("{length} bytes are no configuration file")));
+        let file = std::fs::File::open(path).map_err(|error| refused(&error))?;
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        let length = read.map_err(|error| refused(&error))?;
+        if length as u64 > FILE_BYTES_MAX {
+            return Err(refused(&format_args!(
+                "more than {FILE_BYTES_MAX} bytes are no configuration file"
+            )));
         }
-        let text = std::fs::read_to_string(path).map_err(|error| refused(&error))?;
         Ok(Self { path: path.into(), text })
     }
 

@@ -40,6 +40,14 @@ pub(super) fn parse_host(text: &str) -> Result<(String, u16), String> {
     }
 }
 
+/// A host and a port that somebody connects to.
+pub(super) fn parse_target(text: &str) -> Result<(String, u16), String> {
+    match parse_host(text)? {
+        (_, 0) => Err("must have a port that can be connected to, not 0".into()),
+        target => Ok(target),
+    }
+}
+
 pub(super) fn parse_name(text: &str) -> Result<String, String> {
     match text {
         "" => Err("must not be empty".into()),

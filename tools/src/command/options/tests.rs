@@ -169,6 +169,8 @@ fn what_is_missing_is_told_with_what_to_say() {
     );
     let found = mirror("--config /nowhere.toml").expect_err("no file");
     assert!(found[0].starts_with("--config \"/nowhere.toml\": No such file"), "{found:?}");
+    let found = mirror("--config /dev/zero").expect_err("no end");
+    assert!(found[0].ends_with("bytes are no configuration file"), "{found:?}");
 }
 
 #[test]
@@ -178,6 +180,7 @@ fn every_mistake_says_what_is_allowed() {
         ("--listen a:b:1", "--listen \"a:b:1\": must be HOST:PORT"),
         ("--listen 0.0.0.0:9092", "--listen \"0.0.0.0:9092\": clients cannot be told to come to"),
         ("--advertised x", "--advertised \"x\": must be HOST:PORT"),
+        ("--advertised a:0", "--advertised \"a:0\": must have a port that can be connected to"),
         ("--http 127.0.0.1:99999", "--http \"127.0.0.1:99999\": must be HOST:PORT"),
         ("--node-id=-1", "--node-id \"-1\": must be a number from 0 to 2147483647"),
         ("--shards 1000", "--shards \"1000\": must be a number from 1 to 256"),
