@@ -8,7 +8,7 @@ use wire::ids::Offset;
 
 use super::damage::{Damage, DamageKind};
 use super::log::{Log, Pending, Spot, Written};
-use super::names::FileKind;
+use super::names::{FileKind, LOG_START};
 use super::segment::{Active, Segment, fits};
 use crate::admitted::AdmittedBatch;
 use crate::io::Disk;
@@ -158,6 +158,12 @@ impl Log {
     ) -> Result<(), Damage> {
         let last = self.segments.len() - 1;
         if self.segments[last].base != base {
+            if base < self.log_start {
+                // The batch begins below the log start. A crash before it is written would leave a log
+                // that is empty from its base on, and what lies between would be told to be lost.
+                let text = format!("{}\n", self.log_start);
+                disk.replace(&self.folder.join(LOG_START), text.as_bytes())?;
+            }
             // The new one first: a crash in between must not find a folder without any.
             self.start_segment(disk, base, wall_ms)?;
             let old = self.segments.remove(last);

@@ -27,6 +27,8 @@ pub const CLEANED: &str = ".cleaned";
 pub const SWAP: &str = ".swap";
 /// The file of leader epochs.
 pub const EPOCHS: &str = "leader-epoch-checkpoint";
+/// A file of ours with the least offset that the log's start may be at.
+pub const LOG_START: &str = "farspan-log-start";
 /// The file of the topic's id.
 pub const METADATA: &str = "partition.metadata";
 

@@ -11,7 +11,8 @@ use super::scan::admitted;
 use crate::admitted::{AdmittedBatch, Control};
 use crate::io::{DirEntry, Disk, DiskError, IoErrorKind};
 
-/// Files in memory. Everything is durable at once; tests damage what they want damaged.
+/// Files in memory. Everything is durable at once, but what was not synced is remembered; tests damage
+/// what they want damaged.
 #[derive(Clone, Debug, Default)]
 pub(super) struct MemoryDisk {
     pub files: BTreeMap<PathBuf, Vec<u8>>,
@@ -41,11 +42,8 @@ impl MemoryDisk {
 
     fn change(&mut self, operation: &'static str, path: &Path) -> Result<(), DiskError> {
         self.unsynced.insert(path.to_path_buf());
-        let is_known = self.files.contains_key(path);
-        if (!is_known || operation == "remove")
-            && let Some(folder) = path.parent()
-        {
-            self.unsynced.insert(folder.to_path_buf());
+        if operation == "remove" || operation == "rename" || !self.files.contains_key(path) {
+            self.unsynced_names.insert(path.to_path_buf());
         }
         match &mut self.writes_left {
             Some(0) => Err(error(IoErrorKind::DiskFull, operation, path, "no room")),
@@ -151,6 +149,7 @@ impl Disk for MemoryDisk {
         let bytes = std::mem::take(self.file("rename", from)?);
         self.files.remove(from);
         self.files.insert(to.to_path_buf(), bytes);
+        self.unsynced_names.insert(to.to_path_buf());
         Ok(())
     }
 

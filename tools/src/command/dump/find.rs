@@ -14,8 +14,9 @@ use super::report::{Fault, Report};
 use super::segment::Depth;
 use super::small;
 
-/// What a data folder says in plain text.
-const TEXTS: [&str; 3] = ["meta.properties", "farspan-source.properties", "farspan-losses.jsonl"];
+/// What a data folder and its logs say in plain text.
+const TEXTS: [&str; 4] =
+    ["meta.properties", "farspan-source.properties", "farspan-losses.jsonl", "farspan-log-start"];
 
 /// Shows and checks what lies at `path`. What cannot be read is a fault and does not end the rest.
 pub(super) fn dump(path: &Path, records: bool, report: &mut Report<'_>) -> io::Result<()> {
