@@ -197,17 +197,17 @@ impl Opening<'_> {
             }
             let base = self.segments[index].base;
             let mut producers = self.producers_at(base)?;
-            let next = self.recover_segment(index, &mut producers, base)?;
+            // The sign that they are not whole stays until they are: whoever is stopped in between
+            // begins anew.
+            self.disk.remove(&FileKind::TimeIndex.path(&self.folder, base))?;
+            self.disk.sync(&self.folder)?;
+            let next = self.recover_segment(index, &mut producers, base, Entries::Kept)?;
             if let Some((position, why)) = next.torn {
                 let path = self.segments[index].log_path(&self.folder);
                 return Err(Damage::corrupt(&path, position, why));
             }
-            let segment = &mut self.segments[index];
             let mut active = next.active;
-            active.seal(self.disk, &self.folder, segment)?;
-            segment.sync_indexes(self.disk, &self.folder)?;
-            // A transaction index that is made anew is another file.
-            self.disk.sync(&self.folder)?;
+            active.replace_files(self.disk, &self.folder, &mut self.segments[index])?;
             self.recovery.indexes_rebuilt += 1;
         }
         Ok(())
@@ -262,7 +262,8 @@ impl Opening<'_> {
                 self.snapshots.insert(base);
             }
             let before = next;
-            let read = self.recover_segment(index, &mut producers, next.max(base))?;
+            let next_least = next.max(base);
+            let read = self.recover_segment(index, &mut producers, next_least, Entries::Spilled)?;
             if let Some((0, why)) = &read.torn
                 && index > first
                 && base != before
@@ -335,6 +336,7 @@ impl Opening<'_> {
         index: usize,
         producers: &mut Producers,
         next: Offset,
+        entries: Entries,
     ) -> Result<Read, Damage> {
         let segment = &mut self.segments[index];
         let path = segment.log_path(&self.folder);
@@ -363,7 +365,9 @@ impl Opening<'_> {
             if let Some(aborted) = producers.append(&batch) {
                 active.aborted.push(aborted);
             }
-            active.spill_if_many(self.disk, &self.folder, segment)?;
+            if entries == Entries::Spilled {
+                active.spill_if_many(self.disk, &self.folder, segment)?;
+            }
             end = batch.last_offset.next();
         };
         self.recovery.bytes_scanned += segment.size;
@@ -417,6 +421,15 @@ impl Opening<'_> {
         }
         Ok(())
     }
+}
+
+/// What becomes of the entries of indexes while a segment is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entries {
+    /// They go into the files as they come.
+    Spilled,
+    /// They stay in memory.
+    Kept,
 }
 
 /// What reading a segment gave.

@@ -288,6 +288,27 @@ impl Active {
         Ok(())
     }
 
+    /// Puts the entries in memory in place of the files, each file at once and durable. The time index comes
+    /// last: a segment that lacks it has no indexes yet, whatever else lies there.
+    pub(super) fn replace_files(
+        &mut self,
+        disk: &mut dyn Disk,
+        folder: &Path,
+        segment: &mut Segment,
+    ) -> Result<(), DiskError> {
+        if let Some(newest) = segment.newest {
+            self.index_time(segment, newest);
+        }
+        let path = |kind: FileKind| kind.path(folder, segment.base);
+        let stored = &mut segment.stored;
+        if !self.aborted.is_empty() {
+            stored.aborted = replace(disk, &path(FileKind::TxnIndex), &mut self.aborted)?;
+        }
+        stored.offsets = replace(disk, &path(FileKind::Index), &mut self.offsets)?;
+        stored.times = replace(disk, &path(FileKind::TimeIndex), &mut self.times)?;
+        Ok(())
+    }
+
     /// Brings the files of the indexes into the shape that a closed segment has: all entries, the
     /// newest timestamp as the last, and nothing after them.
     pub(super) fn seal(
@@ -311,6 +332,22 @@ impl Active {
             + self.times.capacity() * size_of::<TimeEntry>()
             + self.aborted.capacity() * size_of::<AbortedTransaction>()
     }
+}
+
+/// Puts a file of just these entries in place, and gives their number.
+fn replace<E: Entry>(
+    disk: &mut dyn Disk,
+    path: &Path,
+    entries: &mut Vec<E>,
+) -> Result<u32, DiskError> {
+    let mut bytes = Vec::with_capacity(entries.len() * E::SIZE);
+    for entry in entries.iter() {
+        entry.encode(&mut bytes);
+    }
+    disk.replace(path, &bytes)?;
+    let count = u32::try_from(entries.len()).expect("an index is below 4 Gi entries");
+    entries.clear();
+    Ok(count)
 }
 
 /// Creates the file where it is missing and cuts off what stands behind its entries.
