@@ -107,11 +107,14 @@ impl Log {
         let Opening { segments, epochs, recovery, snapshots, .. } = opening;
         let mut log = Self::assemble(place, folder, segments, active, end);
         log.log_start = log_start;
-        log.recovery_point = if was_clean { end } else { checkpointed.recovery_point.min(end) };
+        // What recovery has read, cut or put right is not flushed, and may not have been all that clean.
+        let is_untouched = was_clean && recovery == Recovery::default();
+        let flushed = checkpointed.recovery_point.min(end);
+        log.recovery_point = if is_untouched { end } else { flushed };
         log.epochs = epochs;
         log.producers = producers;
         log.last_snapshot = snapshots.last().copied().unwrap_or(Offset(0));
-        log.folder_dirty = !was_clean;
+        log.folder_dirty = !is_untouched;
         log.segments.shrink_to_fit();
         log.write_epochs(disk)?;
         Ok((log, recovery))

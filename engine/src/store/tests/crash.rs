@@ -311,7 +311,7 @@ fn a_transaction_index_that_cannot_be_is_made_anew() {
 /// readers of committed records saw aborted ones (simulation, seed 1958643197).
 #[test]
 fn indexes_that_are_made_anew_below_the_recovery_point_are_durable() {
-    for case in ["empty behind it", "rolled later", "index broken"] {
+    for case in ["empty behind it", "rolled later", "index broken", "not that clean"] {
         let mut disk = MemoryDisk::default();
         let mut log = create(&mut disk, 0, &small());
         let producer = Some((1, 0, true));
@@ -319,21 +319,29 @@ fn indexes_that_are_made_anew_below_the_recovery_point_are_durable() {
         let marker = Spec { first: 4, producer, ends: Some(true), ..Spec::PLAIN };
         append(&mut disk, &mut log, &marker.build());
         let end = log.log_end();
-        if case != "rolled later" {
+        let is_rolled_later = ["rolled later", "not that clean"].contains(&case);
+        if !is_rolled_later {
             log.roll(&mut disk, end, 0).expect("memory");
         }
-        let checkpointed = Checkpointed { recovery_point: end, ..log.checkpointed() };
+        let checkpointed = match case {
+            "not that clean" => log.close(&mut disk).expect("memory"),
+            _ => Checkpointed { recovery_point: end, ..log.checkpointed() },
+        };
         let file = segments(&disk)[0].0.clone();
+        if case == "not that clean" {
+            disk.files.get_mut(&file).expect("there").extend([0; 20]);
+        }
         if case == "index broken" {
             disk.files.get_mut(&file.with_extension("index")).expect("there").push(0);
         }
         disk.unsynced.clear();
         disk.unsynced_names.clear();
-        let (mut log, _) = open(&mut disk, checkpointed, case == "index broken", &small());
-        if case == "rolled later" {
+        let was_clean = ["index broken", "not that clean"].contains(&case);
+        let (mut log, _) = open(&mut disk, checkpointed, was_clean, &small());
+        if is_rolled_later {
             log.roll(&mut disk, end, 0).expect("memory");
         }
-        let kinds = ["index", "timeindex", "txnindex"].map(|kind| file.with_extension(kind));
+        let kinds = ["log", "index", "timeindex", "txnindex"].map(|kind| file.with_extension(kind));
         let is_left = |file| disk.unsynced.contains(file) || disk.unsynced_names.contains(file);
         let left: Vec<_> = kinds.iter().filter(|&file| is_left(file)).collect();
         assert_eq!(left, Vec::<&PathBuf>::new(), "{case}");
