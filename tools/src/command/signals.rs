@@ -1,11 +1,13 @@
 //! The wish to stop, as signals tell it: the first asks, the second ends the process at once.
 
-use std::io;
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
+use signal_hook::low_level::{exit, pipe};
 
 /// How a process ends that was signalled while it was already stopping (128 + SIGINT).
 pub const SECOND_SIGNAL_CODE: i32 = 130;
@@ -23,11 +25,17 @@ impl Stopping {
     pub fn listen() -> io::Result<Self> {
         let stopping = Self::default();
         flag::register(SIGXFSZ, Arc::default())?;
+        // Signals may reach two threads at the same moment: a byte for each of them is counted by one.
+        let (mut signals, signalled) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the first signal finds the flag down and the second finds it up.
-            flag::register_conditional_shutdown(signal, SECOND_SIGNAL_CODE, stopping.0.clone())?;
             flag::register(signal, stopping.0.clone())?;
+            pipe::register(signal, signalled.try_clone()?)?;
         }
+        std::thread::Builder::new().name("signals".into()).spawn(move || {
+            if signals.read_exact(&mut [0; 2]).is_ok() {
+                exit(SECOND_SIGNAL_CODE);
+            }
+        })?;
         Ok(stopping)
     }
 
