@@ -223,6 +223,11 @@ fn topics(checker: &mut Checker<'_>, options: &SourceOptions) -> TopicFilter {
     let mut patterns = |key: &Key, given: &[Given]| -> Vec<String> {
         let sound = given.iter().filter_map(|given| {
             checker.read(key, Some(given), |text| match TopicFilter::new(&[text], &[]) {
+                _ if text.is_empty() => Err("must not be empty: '.*' for all topics".into()),
+                // Where it does not count repetitions it can match nothing.
+                _ if text.contains(',') && !text.contains('{') => {
+                    Err("no topic has a comma in its name: put | between names".into())
+                }
                 Ok(_) => Ok(text.to_string()),
                 Err(error) => {
                     let error = error.to_string();

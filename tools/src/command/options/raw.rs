@@ -23,7 +23,7 @@ pub struct Options {
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 #[command(next_help_heading = "This node ([node] in the file)")]
 pub struct NodeOptions {
-    /// The data folder: Kafka's log.dir. It is created where it is missing.
+    /// The data folder, in the format of Kafka's log.dir. A mirror creates it where it is missing.
     #[arg(long, value_name = "DIR")]
     pub data: Option<Given>,
     /// Where Kafka clients are listened for [default: 127.0.0.1:9092].

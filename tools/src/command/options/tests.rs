@@ -180,6 +180,8 @@ fn every_mistake_says_what_is_allowed() {
         ("--listen a:b:1", "--listen \"a:b:1\": must be HOST:PORT"),
         ("--listen 0.0.0.0:9092", "--listen \"0.0.0.0:9092\": clients cannot be told to come to"),
         ("--advertised x", "--advertised \"x\": must be HOST:PORT"),
+        ("--topics=", "--topics \"\": must not be empty"),
+        ("--topics a,b.*", "--topics \"a,b.*\": no topic has a comma in its name: put |"),
         ("--advertised a:0", "--advertised \"a:0\": must have a port that can be connected to"),
         ("--http 127.0.0.1:99999", "--http \"127.0.0.1:99999\": must be HOST:PORT"),
         ("--node-id=-1", "--node-id \"-1\": must be a number from 0 to 2147483647"),
