@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{File, TryLockError};
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
+use rustix::fs::{FlockOperation, fcntl_lock};
 use wire::ids::{BrokerId, PartitionIndex, TopicId};
 
 use crate::catalog::{Catalog, Topic, is_legal_name};
-use crate::config::Config;
 use crate::desk::checkpoints::Checkpoints;
 use crate::ids::TopicPartition;
 use crate::io::{Disk, IoErrorKind};
@@ -41,26 +42,12 @@ pub struct Found {
     pub source: Option<SourceCluster>,
 }
 
-/// Takes a node's data folder for this process and reads what lies in it. A new one gets the ids: of a
-/// cluster, and of a directory.
+/// Makes the data folder and takes it for this process alone, as Kafka does with the same file.
 ///
 /// # Errors
-/// Where the folder is in use, somebody else's, another cluster's mirror, or damaged.
-pub fn open(
-    disk: &mut dyn Disk,
-    config: &Config,
-    ids: [TopicId; 2],
-) -> Result<(File, Found), FolderError> {
-    let lock = take(disk, &config.data, config.source.is_some())?;
-    let found = look_through(disk, &config.data, config.node_id, ids)?;
-    check_source(config, &found)?;
-    Ok((lock, found))
-}
-
-/// Makes the data folder and takes it for this process alone, as Kafka does with the same file.
-/// Not where it holds something else than a node's data, nor where it holds nothing although nothing
-/// `is_mirrored` into it.
-fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<File, FolderError> {
+/// Where another process has it, where it holds something else than a node's data, and where it holds
+/// nothing although nothing `is_mirrored` into it.
+pub fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<File, FolderError> {
     let said = |error: &dyn fmt::Display| FolderError(format!("{}: {error}", data.display()));
     if MetaProperties::read(disk, data).map_err(|e| FolderError(e.to_string()))?.is_none() {
         if !is_mirrored {
@@ -74,25 +61,35 @@ fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<File, Fol
     disk.create_dir_all(data).map_err(|error| FolderError(error.to_string()))?;
     let file = File::options().create(true).truncate(false).write(true).open(data.join(".lock"));
     let file = file.map_err(|error| said(&error))?;
-    match file.try_lock() {
+    // Other nodes of this process would not be kept out by the lock that Java takes, and Java not by
+    // the other.
+    let taken = match file.try_lock() {
+        Ok(()) => fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into),
+        Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
+        Err(TryLockError::Error(error)) => Err(error),
+    };
+    match taken.map_err(|error: io::Error| (error.kind(), error)) {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(said(
-            &"another process uses this data folder; stop it, or give this one another --data",
+        Err((ErrorKind::WouldBlock | ErrorKind::PermissionDenied, _)) => Err(said(
+            &"another process uses this data folder, farspan or a Kafka broker; stop it, or give this \
+              one another --data",
         )),
-        Err(TryLockError::Error(error)) => Err(said(&error)),
+        Err((_, error)) => Err(said(&error)),
     }
 }
 
 /// Reads what the data folder says of itself and of its logs. A new one gets the ids: of a cluster, and
-/// of a directory.
+/// of a directory. What it says of a clean stop is taken away last: from here on logs may be opened.
 ///
 /// # Errors
-/// Where the folder is another node's, none of Kafka's, or damaged.
+/// Where the folder is another node's, none of Kafka's, the mirror of another cluster than the one that
+/// is `expected`, or damaged.
 pub fn look_through(
     disk: &mut dyn Disk,
     data: &Path,
     node_id: BrokerId,
     [cluster_id, directory_id]: [TopicId; 2],
+    expected: Option<&str>,
 ) -> Result<Found, FolderError> {
     let said = |error: &dyn fmt::Display| FolderError(error.to_string());
     let meta = match MetaProperties::read(disk, data).map_err(|e| said(&e))? {
@@ -112,13 +109,17 @@ pub fn look_through(
                 directory_id: Some(directory_id),
             };
             meta.write(disk, data).map_err(|e| said(&e))?;
+            tracing::info!("{} is a new data folder", data.display());
             meta
         }
     };
-    let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
+    let source = SourceCluster::read(disk, data).map_err(|e| said(&e))?;
+    check_source(data, expected, source.as_ref())?;
     let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
     let names = partitions_in(disk, data)?;
     checkpoints.keep(&names);
+    // At once: a log that is made anew must never meet what they said of the one before it.
+    checkpoints.write(disk, data).map_err(|e| said(&e))?;
     let mut catalog = Catalog::new(meta.cluster_id.into(), node_id, "".into(), 0);
     let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
     for name in &names {
@@ -152,20 +153,23 @@ pub fn look_through(
         let at = checkpoints.of(&name);
         (name, at)
     });
-    let source = SourceCluster::read(disk, data).map_err(|e| said(&e))?;
+    let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
     Ok(Found { catalog, partitions: partitions.collect(), checkpoints, was_clean, source })
 }
 
 /// One folder is the mirror of one cluster: no other may be expected than the one whose topics lie here.
-fn check_source(config: &Config, found: &Found) -> Result<(), FolderError> {
-    let expected = config.source.as_ref().and_then(|source| source.cluster_id.as_deref());
-    match (expected, &found.source) {
-        (Some(expected), Some(here)) if *here.cluster_id != *expected => Err(FolderError(format!(
-            "{} holds topics of cluster {}, not of {expected}: mirror one cluster into one folder, \
-                 and give this one another --data ({} says whose they are)",
-            config.data.display(),
-            here.cluster_id,
-            SourceCluster::file(&config.data).display(),
+fn check_source(
+    data: &Path,
+    expected: Option<&str>,
+    here: Option<&SourceCluster>,
+) -> Result<(), FolderError> {
+    let here = here.map(|source| &*source.cluster_id);
+    match (expected, here) {
+        (Some(expected), Some(here)) if here != expected => Err(FolderError(format!(
+            "{} holds topics of cluster {here}, not of {expected}: mirror one cluster into one folder, \
+             and give this one another --data ({} says whose they are)",
+            data.display(),
+            SourceCluster::file(data).display(),
         ))),
         _ => Ok(()),
     }
@@ -178,8 +182,9 @@ fn refuse_strangers(disk: &mut dyn Disk, data: &Path) -> Result<(), FolderError>
         Err(error) if error.kind == IoErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(|error| FolderError(error.to_string()))?,
     };
-    // What a file system of its own brings along, and our own lock.
-    let is_nobodys = |name: &str| name == "lost+found" || name.starts_with('.');
+    // What a file system of its own brings along, our own lock, and a first start that was killed.
+    let is_nobodys =
+        |name: &str| name.starts_with('.') || matches!(name, "lost+found" | "meta.properties.tmp");
     match entries.iter().find(|entry| !is_nobodys(&entry.name)) {
         None => Ok(()),
         Some(stranger) => Err(FolderError(format!(
@@ -227,6 +232,51 @@ fn named(folder: &str) -> Option<TopicPartition> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::HostDisk;
+    use crate::shard::mail::PartitionCheckpoint;
+    use wire::ids::{LeaderEpoch, Offset};
+
+    const IDS: [TopicId; 2] = [TopicId([1; 16]), TopicId([2; 16])];
+
+    fn look(data: &Path, expected: Option<&str>) -> Result<Found, FolderError> {
+        look_through(&mut HostDisk, data, BrokerId(1), IDS, expected)
+    }
+
+    /// An operator moved a folder away, as he is told to; the process was killed before the desk wrote,
+    /// and the log that was mirrored anew was cut where the old one had begun.
+    #[test]
+    fn what_checkpoints_say_of_a_log_that_is_gone_is_forgotten_before_another_is_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path();
+        look(data, None).expect("a new folder");
+        let partition = TopicPartition { topic: "t".into(), partition: PartitionIndex(0) };
+        let mut checkpoints = Checkpoints::default();
+        checkpoints.take(vec![PartitionCheckpoint {
+            partition: partition.clone(),
+            recovery_point: Offset(1_000),
+            log_start: Some(Offset(500)),
+            high_watermark: Offset(1_000),
+            leader_epoch: LeaderEpoch(1),
+        }]);
+        checkpoints.write(&mut HostDisk, data).expect("written");
+        look(data, None).expect("nothing is wrong");
+        let read = Checkpoints::read(&mut HostDisk, data).expect("sound");
+        assert_eq!(read.of(&partition), Checkpointed::default());
+    }
+
+    #[test]
+    fn a_start_that_is_refused_leaves_the_clean_stop_to_the_next() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path();
+        look(data, None).expect("a new folder");
+        let source = SourceCluster { cluster_id: "A".into() };
+        source.write(&mut HostDisk, data).expect("written");
+        CleanShutdown { broker_epoch: None }.write(&mut HostDisk, data).expect("written");
+        let refused = look(data, Some("B")).expect_err("another cluster");
+        assert!(refused.0.contains("holds topics of cluster A, not of B"), "{refused}");
+        assert!(look(data, Some("A")).expect("the right one").was_clean);
+        assert!(!look(data, Some("A")).expect("the right one").was_clean);
+    }
 
     #[test]
     fn a_folder_is_a_partition_s_only_by_kafka_s_naming() {

@@ -72,12 +72,12 @@ impl Node {
     /// Where the folder is in use or damaged, an address cannot be listened on, or the kernel lacks
     /// what a shard needs.
     pub fn start(config: &Config) -> Result<Self, NodeError> {
-        let ids = [random_id(), random_id()];
-        let (lock, found) = folder::open(&mut HostDisk, config, ids)?;
+        let lock = folder::take(&mut HostDisk, &config.data, config.source.is_some())?;
         let listener = listen_on("Kafka clients", config.listen)?;
         let http = config.http.map(|address| listen_on("metrics", address)).transpose()?;
         let count = config.shards.max(1);
         let starting = start_rings(config, count)?;
+        let found = look_through(config)?;
         let boxes: Vec<_> = (0..count).map(|_| Mailbox::new()).collect();
         let wakers: Vec<_> = starting.iter().map(|ring| ring.waker.clone()).collect();
         let ways = || -> Vec<Slot<Letter>> {
@@ -229,6 +229,13 @@ impl Drop for Node {
             tracing::error!("{error}");
         }
     }
+}
+
+/// What lies in the data folder; the last thing that may refuse a start.
+fn look_through(config: &Config) -> Result<Found, NodeError> {
+    let expected = config.source.as_ref().and_then(|source| source.cluster_id.as_deref());
+    let ids = [random_id(), random_id()];
+    Ok(folder::look_through(&mut HostDisk, &config.data, config.node_id, ids, expected)?)
 }
 
 /// A thread whose ring is set up and that waits for the rest.

@@ -295,7 +295,7 @@ fn a_folder_is_the_mirror_of_one_cluster() {
     let from_other = ["--from", &other.source.bootstrap(), "--topics", "orders"];
     let mut mirror = world.start("mirror", &from_other);
     mirror.wait_for(&format!("it belongs to cluster {other_id}, and what is here is a mirror of"));
-    mirror.wait_for("SOURCE LOST, no broker answers");
+    mirror.wait_for("SOURCE LOST, no broker can be used");
     stop(mirror);
     let named = [&from_other[..], &["--cluster-id", &other_id]].concat();
     let mut mirror = world.start("mirror", &named);
@@ -305,6 +305,49 @@ fn a_folder_is_the_mirror_of_one_cluster() {
     let mut mirror = world.mirror();
     mirror.wait_for("caught up");
     stop(mirror);
+}
+
+/// A folder that has lost the file was given to whichever cluster answered first.
+#[test]
+fn topics_that_do_not_say_whose_they_are_are_not_given_to_another_cluster() {
+    let [world, other] =
+        [1, 2].map(|seed| World::of(ClusterSettings { seed, ..ClusterSettings::default() }));
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    mirror.signal("-TERM");
+    assert_eq!(mirror.code(), Some(0));
+    let file = world.folder.path().join("farspan-source.properties");
+    std::fs::remove_file(&file).expect("it was there");
+    let from_other = ["--from", &other.source.bootstrap(), "--topics", "orders"];
+    let mut mirror = world.start("mirror", &from_other);
+    mirror.wait_for("does not say whose topics it holds");
+    mirror.signal("-TERM");
+    assert_eq!(mirror.code(), Some(0));
+    assert!(!file.exists());
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    assert!(file.exists());
+}
+
+#[test]
+fn nothing_is_mirrored_before_its_source_is_written_down() {
+    let world = World::new();
+    let in_the_way = world.folder.path().join("farspan-source.properties.tmp");
+    let mut mirror = world.mirror();
+    mirror.wait_for("caught up");
+    mirror.signal("-TERM");
+    assert_eq!(mirror.code(), Some(0));
+    for name in ["farspan-source.properties", "orders-0", "orders-1"] {
+        let path = world.folder.path().join(name);
+        let _ = std::fs::remove_file(&path).or_else(|_| std::fs::remove_dir_all(&path));
+    }
+    std::fs::create_dir(&in_the_way).expect("made");
+    let mut mirror = world.mirror();
+    mirror.wait_for("nothing is mirrored yet");
+    assert!(!world.folder.path().join("orders-0").exists());
+    std::fs::remove_dir(&in_the_way).expect("it is empty");
+    mirror.wait_for("and no other from now on");
+    mirror.wait_for("mirroring 2/2");
 }
 
 #[test]
@@ -367,4 +410,31 @@ fn a_copy_of_a_topic_in_the_same_folder_is_named() {
     let mut mirror = world.mirror();
     mirror.wait_for("topics backup and orders have the same id");
     assert_eq!(mirror.code(), Some(1));
+}
+
+/// A broker's log.dir while the broker runs: Java's lock is of another kind than the one that keeps other
+/// nodes out, and the broker's files were changed under it.
+#[test]
+fn a_folder_that_a_java_process_has_locked_is_refused() {
+    let world = World::new();
+    let lock = world.folder.path().join(".lock");
+    std::fs::write(&lock, "").expect("written");
+    // What FileChannel.tryLock does.
+    let holds = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); \
+                 print('locked', flush=True); sys.stdin.read()";
+    let mut holder = Command::new("python3")
+        .args(["-c", holds, &lock.to_string_lossy()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python runs");
+    let mut told = String::new();
+    let out = holder.stdout.take().expect("it is piped");
+    BufReader::new(out).read_line(&mut told).expect("text");
+    assert_eq!(told, "locked\n");
+    let mut mirror = world.mirror();
+    mirror.wait_for("another process uses this data folder, farspan or a Kafka broker");
+    assert_eq!(mirror.code(), Some(1));
+    drop(holder.stdin.take());
+    holder.wait().expect("it is ours");
 }

@@ -49,7 +49,7 @@ fn health(metrics: &[Arc<ShardMetrics>]) -> (StatusCode, String) {
         let _ = writeln!(wrong, "{failed} partitions have failed: the log names them");
     }
     if is_lost {
-        wrong.push_str("no broker of the source answers: the log says why\n");
+        wrong.push_str("no broker of the source can be used: the log says why\n");
     }
     if wrong.is_empty() {
         let partitions = sum(|shard| shard.partitions.value());
@@ -90,7 +90,7 @@ mod tests {
         shards[0].source_lost.set(1);
         let (status, body) = health(&shards);
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(body, "no broker of the source answers: the log says why\n");
+        assert_eq!(body, "no broker of the source can be used: the log says why\n");
         shards[1].partitions_failed.set(2);
         assert!(health(&shards).1.starts_with("2 partitions have failed"));
     }

@@ -2,11 +2,12 @@
 //! shard owns, when a mirror begins and when the topic has become another one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use wire::ids::{Offset, PartitionIndex};
 
 use crate::catalog::Topic;
-use crate::ids::{PartitionKey, TopicPartition};
+use crate::ids::{Now, PartitionKey, TopicPartition};
 use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
@@ -18,10 +19,25 @@ use super::mail::Letter;
 use super::place::owner;
 use super::{Shard, ShardOptions};
 
+/// How soon a source is looked at again that could not be written down or is not ours.
+const SOURCE_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
 impl<I: Io> Shard<I> {
+    /// Takes metadata again that could not be taken when it came.
+    pub(super) fn image_again(&mut self, now: Now) {
+        if let Some((_, image)) = self.upkeep.image_again.take_if(|(at, _)| *at <= now) {
+            self.new_image(image);
+        }
+    }
+
     /// The metadata changed, and this shard follows it: the others are told, topics before mirrors.
     pub(super) fn new_image(&mut self, image: Arc<SourceImage>) {
-        self.keep_source(&image);
+        if !self.keep_source(&image) {
+            let at = self.io.now().plus(SOURCE_AGAIN_AFTER);
+            self.upkeep.image_again = Some((at, image));
+            return;
+        }
+        self.upkeep.image_again = None;
         if self.image.brokers.is_empty() && image.topics.is_empty() {
             tracing::warn!(
                 "the source has no topic that is to be mirrored: is the pattern of topics right, and may \
@@ -46,11 +62,34 @@ impl<I: Io> Shard<I> {
         self.follow_image(image);
     }
 
-    /// Writes down whose topics the folder holds, before the first of them has a log.
-    fn keep_source(&mut self, image: &SourceImage) {
-        let (None, Some(cluster_id)) = (&self.options.source, &image.cluster_id) else { return };
-        let source = SourceCluster { cluster_id: Arc::clone(cluster_id) };
+    /// Writes down whose topics the folder holds, before the first of them has a log. Gives whether it is
+    /// written.
+    fn keep_source(&mut self, image: &SourceImage) -> bool {
+        let (None, Some(cluster_id)) = (&self.options.source, &image.cluster_id) else {
+            return true;
+        };
         let data = Arc::clone(&self.options.data);
+        let mut common = image.topics.values().filter_map(|theirs| {
+            let ours = self.catalog.topic(&theirs.name)?;
+            Some((ours, theirs))
+        });
+        let first = common.next();
+        if let Some((ours, theirs)) = first
+            && is_other(ours, theirs)
+            && common.all(|(ours, theirs)| is_other(ours, theirs))
+        {
+            tracing::error!(
+                "{} does not say whose topics it holds, and they are not those of cluster {cluster_id}: \
+                 topic {} has id {} here and {} there. Nothing is mirrored; give the right --from, or \
+                 another --data",
+                data.display(),
+                ours.name,
+                ours.id,
+                theirs.id
+            );
+            return false;
+        }
+        let source = SourceCluster { cluster_id: Arc::clone(cluster_id) };
         match source.write(self.io.disk(), &data) {
             Ok(()) => {
                 tracing::info!(
@@ -58,12 +97,15 @@ impl<I: Io> Shard<I> {
                     data.display()
                 );
                 self.options.source = Some(source);
+                true
             }
-            // Said again with each change of the source until it is written.
-            Err(damage) => tracing::error!(
-                "that this folder mirrors cluster {cluster_id} could not be written down: {damage}; \
-                 the next start would take another cluster for it"
-            ),
+            Err(damage) => {
+                tracing::error!(
+                    "nothing is mirrored yet, since it could not be written down that this folder \
+                     mirrors cluster {cluster_id}: {damage}; it is tried again"
+                );
+                false
+            }
         }
     }
 
@@ -148,7 +190,9 @@ impl<I: Io> Shard<I> {
                 cut.why
             );
         }
-        let key = self.add(name, &topic, log, false);
+        // One that was never filled has nothing to lose: the source may begin anywhere.
+        let is_new = checkpointed == Checkpointed::default() && log.log_end() == Offset(0);
+        let key = self.add(name, &topic, log, is_new);
         if !was_clean && let Err(damage) = self.keep_topic_id(key) {
             self.disk_failed(key, &damage.to_string());
         }

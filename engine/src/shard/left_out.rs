@@ -62,7 +62,11 @@ impl<I: Io> Shard<I> {
         let topic = self.catalog.topic(&name.topic).map(Arc::clone);
         let topic = topic.expect("partitions that are left out are of topics in the catalog");
         match self.io.disk().list(&folder) {
-            Err(error) if error.kind == IoErrorKind::NotFound => self.create_log(name, &topic),
+            Err(error) if error.kind == IoErrorKind::NotFound => {
+                self.create_log(name, &topic)?;
+                self.checkpoint_now(self.keys[name]);
+                Ok(())
+            }
             Err(error) => Err(error.into()),
             // What the attempt before has left half-way is looked at whole.
             Ok(_) => {

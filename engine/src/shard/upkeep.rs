@@ -3,11 +3,13 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::ids::{Now, PartitionKey, Token, TopicPartition};
 use crate::io::Io;
 use crate::mirror::Phase;
+use crate::source::SourceImage;
 use crate::store::Removed;
 
 use super::answer::WatchedBy;
@@ -41,6 +43,8 @@ pub(super) struct Upkeep {
     pub(super) gone: VecDeque<(Now, std::sync::Arc<std::path::Path>)>,
     /// Partitions that are left out for now, and when they are tried again.
     pub(super) open_again: VecDeque<(Now, TopicPartition)>,
+    /// Metadata that could not be taken when it came, and when it is tried again.
+    pub(super) image_again: Option<(Now, Arc<SourceImage>)>,
     mail_waits: bool,
     /// The taking of clients has failed, and none was taken since.
     pub accept_fails: bool,
@@ -61,6 +65,7 @@ impl Upkeep {
             removed: VecDeque::new(),
             gone: VecDeque::new(),
             open_again: VecDeque::new(),
+            image_again: None,
             mail_waits: false,
             accept_fails: false,
             accept_again: None,
@@ -161,6 +166,7 @@ impl<I: Io> Shard<I> {
             gone.push(file);
         }
         self.forget_files(gone);
+        self.image_again(now);
         self.open_left_out(now);
         while let Some((at, file)) = self.upkeep.removed.pop_front() {
             if at > now {
@@ -190,6 +196,11 @@ impl<I: Io> Shard<I> {
             }
             Err(damage) => self.disk_failed(key, &damage.to_string()),
         }
+    }
+
+    /// Writes at once what is true of a partition whose log was made anew.
+    pub(super) fn checkpoint_now(&mut self, key: PartitionKey) {
+        self.send_checkpoint(vec![checkpoint_of(&self.cells[key.0 as usize])]);
     }
 
     /// Writes the partitions that moved to the desk.
@@ -279,7 +290,7 @@ fn checkpoint_of(cell: &Cell) -> PartitionCheckpoint {
     PartitionCheckpoint {
         partition: cell.name.clone(),
         recovery_point: at.recovery_point,
-        log_start: cell.log.log_start_is_inside().then_some(at.log_start),
+        log_start: cell.log.log_start_needs_saying().then_some(at.log_start),
         high_watermark: at.high_watermark,
         leader_epoch: cell.leader_epoch(),
     }

@@ -87,10 +87,11 @@ impl Log {
     }
 
     /// Whether the log start says more than the name of the first segment: Kafka writes only such
-    /// log starts into their checkpoint.
+    /// log starts into their checkpoint. While the folder is not flushed it may still have segments
+    /// below.
     #[must_use]
-    pub fn log_start_is_inside(&self) -> bool {
-        self.log_start > self.segments[0].base
+    pub fn log_start_needs_saying(&self) -> bool {
+        self.log_start > self.segments[0].base || self.folder_dirty && self.log_start > Offset(0)
     }
 
     /// Gives back what an idle log does not need: entries of indexes that can lie in their files.

@@ -119,6 +119,8 @@ impl Log {
         let start = self.log_start.max(self.segments[count].base);
         self.log_start = start;
         self.epochs.truncate_from_start(start);
+        // Until it is flushed a power cut may bring them back.
+        self.folder_dirty = true;
         let segments: Vec<_> = self.segments.drain(..count).collect();
         segments.into_iter().map(|segment| self.remove_segment(disk, segment)).collect()
     }

@@ -170,7 +170,7 @@ impl Progress {
             let _ = write!(line, " ({})", beside.join(", "));
         }
         if now.source_lost {
-            line.push_str(" | SOURCE LOST, no broker answers");
+            line.push_str(" | SOURCE LOST, no broker can be used");
         } else if now.brokers_unreachable > 0 {
             let _ = write!(line, " | {} broker(s) UNREACHABLE", now.brokers_unreachable);
         }
@@ -278,7 +278,7 @@ mod tests {
         progress.observe(now, SECOND);
         assert_eq!(
             progress.line(),
-            "mirroring 4/4 | SOURCE LOST, no broker answers | in 0 B/s | lag unknown"
+            "mirroring 4/4 | SOURCE LOST, no broker can be used | in 0 B/s | lag unknown"
         );
     }
 

@@ -99,7 +99,7 @@ fn a_log_start_inside_the_first_batch_names_the_segment_after_the_batch() {
     let pieces = append(&mut disk, &mut log, &bytes);
     assert_eq!(&*pieces[0].path, folder().join("00000000000000000100.log"));
     assert_eq!((log.log_start(), log.log_end()), (Offset(103), Offset(110)));
-    assert!(log.log_start_is_inside());
+    assert!(log.log_start_needs_saying());
     let read = |log: &mut Log, disk: &mut MemoryDisk, at| {
         log.read(disk, Offset(at), 1 << 20, true, Isolation::ReadUncommitted)
     };
