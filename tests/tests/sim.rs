@@ -182,3 +182,10 @@ fn a_living_source_is_followed() {
 fn another_topic_under_the_same_name_does_not_enter_ours() {
     survives(&[Fault::ReplaceTopic, Fault::UncleanElection, Fault::Restart], 80..84);
 }
+
+/// A flush failed, the log was opened again out of memory, and the next flush had nothing to do: what the
+/// disk never got was gone when the power went.
+#[test]
+fn what_a_failed_flush_dropped_is_written_again() {
+    survives(&[Fault::SyncDrops, Fault::PowerCut], 0..12);
+}

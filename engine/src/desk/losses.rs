@@ -29,9 +29,10 @@ pub fn record(
         length => (length?, false),
     };
     let what = what(partition, loss);
-    let mut tail = vec![0; end.min(limits::LOSSES_LOOKED_AT_BYTES_MAX) as usize];
+    let start = end.saturating_sub(limits::LOSSES_LOOKED_AT_BYTES_MAX);
+    let mut tail = vec![0; (end - start) as usize];
     let count = disk
-        .read(&path, end - tail.len() as u64, &mut tail)
+        .read(&path, start, &mut tail)
         .or_else(|error| if is_new { Ok(0) } else { Err(error) })?;
     tail.truncate(count);
     let is_there = String::from_utf8_lossy(&tail).lines().any(|line| line.contains(&what));
@@ -40,8 +41,10 @@ pub fn record(
         let line =
             format!("{torn}{{\"time_ms\":{wall_clock_ms},{what}\"reason\":\"{}\"}}\n", loss.reason);
         disk.write(&path, end, line.as_bytes())?;
+    } else {
+        // It may stand there in memory only, and a sync that failed counts it as saved.
+        disk.write(&path, start, &tail)?;
     }
-    // One that stands there may stand there in memory only.
     disk.sync(&path)?;
     // The file is durable only where its name is.
     if is_new || end == 0 || is_there { disk.sync(data) } else { Ok(()) }

@@ -19,6 +19,17 @@ use super::mail::Letter;
 use super::place::owner;
 use super::{Shard, ShardOptions};
 
+/// How a log was left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Closed by the process before.
+    Clean,
+    /// Not closed.
+    Unclean,
+    /// The disk has refused something of it in this process.
+    Refused,
+}
+
 /// How soon a source is looked at again that could not be written down or is not ours.
 const SOURCE_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -165,12 +176,12 @@ impl<I: Io> Shard<I> {
         Ok(())
     }
 
-    /// Opens a log that lies in the data folder, and reads again what an unclean stop left in doubt.
+    /// Opens a log that lies in the data folder, and reads again what is in doubt.
     pub(super) fn open_log(
         &mut self,
         name: &TopicPartition,
         checkpointed: Checkpointed,
-        was_clean: bool,
+        left: Left,
     ) -> Result<PartitionKey, Damage> {
         let topic = self.catalog.topic(&name.topic).map(Arc::clone);
         let topic = topic.expect("the catalog holds the topics of the data folder");
@@ -178,16 +189,21 @@ impl<I: Io> Shard<I> {
         let wall_ms = self.io.wall_clock_ms();
         let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
-        let (log, recovery) = Log::open(self.io.disk(), place, checkpointed, was_clean, wall_ms)?;
+        let (was_clean, disk) = (left == Left::Clean, self.io.disk());
+        let (log, recovery) = match left {
+            Left::Refused => Log::open_again(disk, place, checkpointed, wall_ms)?,
+            _ => Log::open(disk, place, checkpointed, was_clean, wall_ms)?,
+        };
         self.metrics.recovered_bytes.add(recovery.bytes_scanned);
         if let Some(cut) = &recovery.cut {
             self.metrics.cut_bytes.add(cut.bytes);
             tracing::warn!(
-                "partition {name}: {} bytes cut from {} at {}: {}; the source sends them again",
+                "partition {name}: {} bytes cut from {} at {}: {}; the log goes on at offset {}",
                 cut.bytes,
                 cut.file.display(),
                 cut.position,
-                cut.why
+                cut.why,
+                log.log_end()
             );
         }
         // One that was never filled has nothing to lose: the source may begin anywhere.

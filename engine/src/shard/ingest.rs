@@ -241,7 +241,7 @@ impl<I: Io> Shard<I> {
         // Recovery may remove segments and others take their names.
         let segments = cell.log.segment_paths();
         self.forget_files(segments);
-        match Log::open(self.io.disk(), place, checkpointed, false, wall_ms) {
+        match Log::open_again(self.io.disk(), place, checkpointed, wall_ms) {
             Ok((log, recovery)) => {
                 self.metrics.recovered_bytes.add(recovery.bytes_scanned);
                 tracing::info!("partition {name}: the log is open again, up to {}", log.log_end());

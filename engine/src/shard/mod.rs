@@ -48,6 +48,7 @@ use crate::store::identity::SourceCluster;
 use crate::store::{Checkpointed, LogConfig};
 use cell::Cell;
 use clients::Client;
+use follow::Left;
 use mail::{DeskLetter, Letter, Mailbox, Slot};
 use peers::Peer;
 use slab::Slab;
@@ -185,9 +186,9 @@ impl<I: Io> Shard<I> {
             admitted: Vec::new(),
             done: Vec::new(),
         };
-        let was_clean = shard.options.was_clean;
+        let left = if shard.options.was_clean { Left::Clean } else { Left::Unclean };
         for (name, checkpointed) in partitions {
-            if let Err(damage) = shard.open_log(&name, checkpointed, was_clean) {
+            if let Err(damage) = shard.open_log(&name, checkpointed, left) {
                 shard.leave_out(&name, (checkpointed, false), &damage);
             }
         }

@@ -19,10 +19,12 @@ pub struct FlushPlan {
 }
 
 impl Log {
-    /// What must be flushed so that everything that is written now is durable. Nothing, where it is.
+    /// What must be flushed so that everything that is written now is durable. Nothing, where it is, and
+    /// where the disk has refused something: a flush that fails is told of once, and the next one of the
+    /// same bytes has nothing to do.
     pub fn flush_plan(&mut self, disk: &mut dyn Disk) -> Result<FlushPlan, Damage> {
         let up_to = self.written.end;
-        if up_to <= self.recovery_point {
+        if up_to <= self.recovery_point || self.poisoned {
             return Ok(FlushPlan { files: Vec::new(), up_to: self.recovery_point });
         }
         self.write_epochs(disk)?;
@@ -56,7 +58,7 @@ impl Log {
 
     /// The files of a plan were flushed.
     pub fn flushed(&mut self, disk: &mut dyn Disk, up_to: Offset) -> Result<(), Damage> {
-        if up_to <= self.recovery_point {
+        if up_to <= self.recovery_point || self.poisoned {
             return Ok(());
         }
         if self.folder_dirty {

@@ -64,6 +64,8 @@ struct Opening<'a> {
     log_start: Offset,
     /// Below it, all was durable.
     recovery_point: Offset,
+    /// Whether what is found whole is written again.
+    writes_again: bool,
     segments: Vec<Segment>,
     /// Whether the index files of each segment are there and have whole entries.
     are_indexed: Vec<bool>,
@@ -81,6 +83,28 @@ impl Log {
         was_clean: bool,
         wall_ms: i64,
     ) -> Result<(Self, Recovery), Damage> {
+        Self::open_from(disk, place, (checkpointed, was_clean, false), wall_ms)
+    }
+
+    /// Opens a log again after the disk has refused something of it in this process. The kernel counts
+    /// what a flush could not write as written, and goes on to show it: recovery would find all of it
+    /// whole, and the next flush would have nothing to do. So what recovery finds above the recovery
+    /// point is written again.
+    pub fn open_again(
+        disk: &mut dyn Disk,
+        place: Place<'_>,
+        checkpointed: Checkpointed,
+        wall_ms: i64,
+    ) -> Result<(Self, Recovery), Damage> {
+        Self::open_from(disk, place, (checkpointed, false, true), wall_ms)
+    }
+
+    fn open_from(
+        disk: &mut dyn Disk,
+        place: Place<'_>,
+        (checkpointed, was_clean, writes_again): (Checkpointed, bool, bool),
+        wall_ms: i64,
+    ) -> Result<(Self, Recovery), Damage> {
         let folder: Arc<Path> = folder_of(place.data, place.partition).into();
         let recovery = Recovery { leftovers: sweep::sweep(disk, &folder)?, ..Recovery::default() };
         let mut opening = Opening {
@@ -90,6 +114,7 @@ impl Log {
             wall_ms,
             log_start: checkpointed.log_start,
             recovery_point: checkpointed.recovery_point,
+            writes_again,
             segments: Vec::new(),
             are_indexed: Vec::new(),
             snapshots: BTreeSet::new(),
@@ -361,6 +386,9 @@ impl Opening<'_> {
             }
             if let Some(why) = misplaced(batch.header(), segment.base, end) {
                 break Some(why);
+            }
+            if self.writes_again && batch.header().last_offset() >= self.recovery_point {
+                self.disk.write(&path, segment.size, batch.as_bytes())?;
             }
             let batch = admitted(&batch);
             self.epochs.assign_if_newer(batch.leader_epoch, batch.base_offset);

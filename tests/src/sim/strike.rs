@@ -28,7 +28,11 @@ pub fn strike(world: &mut World, random: &mut Random, fault: Fault) -> Verdict {
                 world.stop()?;
             }
         }
-        Fault::DiskFull | Fault::WriteError | Fault::SyncError | Fault::SlowDisk => {
+        Fault::DiskFull
+        | Fault::WriteError
+        | Fault::SyncError
+        | Fault::SyncDrops
+        | Fault::SlowDisk => {
             strike_disk(world, random, fault);
         }
         Fault::Cut | Fault::Stall | Fault::Refuse => strike_network(world, random, fault),
@@ -58,6 +62,7 @@ fn strike_disk(world: &mut World, random: &mut Random, fault: Fault) {
     let (kind, left) = match fault {
         Fault::DiskFull => (TroubleKind::Write(IoErrorKind::DiskFull), random.between(1, 50)),
         Fault::SyncError => (TroubleKind::Sync, 1),
+        Fault::SyncDrops => (TroubleKind::SyncDrops, 1),
         _ => (TroubleKind::Write(IoErrorKind::Disk), 1),
     };
     let trouble = Trouble { below: any_folder(world, random), kind, left: left as u32 };
