@@ -206,6 +206,18 @@ impl Link {
         }
     }
 
+    /// Gives a connection up because of what the broker answered. Where it was down before and has come
+    /// back as somebody else, that is news.
+    pub(super) fn refuse(&mut self, key: LineKey, reason: &str, now: Now, out: &mut Vec<Effect>) {
+        let Some(name) = self.lines.get(&key).map(|line| line.name.clone()) else { return };
+        let was_unreachable = self.unreachable.contains_key(&name);
+        self.give_up(key, reason, now, out);
+        let before = self.refusals.insert(name.clone(), reason.to_string());
+        if was_unreachable && before.as_deref() != Some(reason) {
+            out.push(Effect::Unreachable { broker: name, reason: reason.to_string() });
+        }
+    }
+
     /// Gives a connection up because of what the broker did, or did not do.
     pub(super) fn give_up(&mut self, key: LineKey, reason: &str, now: Now, out: &mut Vec<Effect>) {
         let Some(line) = self.lines.get(&key) else { return };
@@ -277,6 +289,7 @@ impl Link {
         let Some(line) = self.lines.get_mut(&key) else { return };
         line.failures = 0;
         self.has_a_way |= key == LineKey::Survey;
+        self.refusals.remove(&line.name);
         if !self.unreachable.is_empty() && self.unreachable.remove(&line.name).is_some() {
             out.push(Effect::Recovered { broker: line.name.clone() });
         }
@@ -361,6 +374,7 @@ impl Link {
         for id in gone {
             if let Some(address) = self.brokers.remove(&id) {
                 self.unreachable.remove(&broker_name(id, &address));
+                self.refusals.remove(&broker_name(id, &address));
             }
             moved.insert(id);
         }
@@ -374,6 +388,7 @@ impl Link {
         }
         if let Some(before) = self.brokers.insert(id, address) {
             self.unreachable.remove(&broker_name(id, &before));
+            self.refusals.remove(&broker_name(id, &before));
         }
         true
     }

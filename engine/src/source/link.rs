@@ -63,6 +63,8 @@ pub struct Link {
     pub(super) resolving: BTreeSet<Arc<str>>,
     /// Who was said to be unreachable and has not recovered; no broker for a bootstrap server.
     pub(super) unreachable: BTreeMap<String, Option<BrokerId>>,
+    /// What brokers that were unreachable answered meanwhile that cannot be used.
+    pub(super) refusals: BTreeMap<String, String>,
     /// Whether metadata was had since the last time that it could not be.
     pub(super) has_a_way: bool,
 
@@ -99,6 +101,7 @@ impl Link {
             next_peer: 0,
             resolving: BTreeSet::new(),
             unreachable: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             has_a_way: false,
             table: Table::default(),
             fetchers: BTreeMap::new(),
@@ -197,7 +200,7 @@ impl Link {
         let heard = match conn.heard(&frame) {
             Ok(heard) => heard,
             Err(refusal) => {
-                self.give_up(line, &refusal.to_string(), now, out);
+                self.refuse(line, &refusal.to_string(), now, out);
                 return self.flush(now, out);
             }
         };
@@ -222,7 +225,7 @@ impl Link {
             Ok(Some(partitions)) => {
                 out.push(Effect::Fetched(Fetched { peer, frame, partitions }));
             }
-            Err(refusal) => self.give_up(line, &refusal.to_string(), now, out),
+            Err(refusal) => self.refuse(line, &refusal.to_string(), now, out),
         }
         self.flush(now, out);
     }

@@ -37,7 +37,9 @@ impl Snapshot {
             sum.mirroring += shard.partitions_mirroring.value();
             sum.waiting += shard.partitions_waiting.value();
             sum.failed += shard.partitions_failed.value();
-            sum.brokers_unreachable += shard.source_brokers_unreachable.value();
+            // Each shard has connections of its own to the same brokers.
+            let unreachable = shard.source_brokers_unreachable.value();
+            sum.brokers_unreachable = sum.brokers_unreachable.max(unreachable);
             sum.source_lost |= shard.source_lost.value() > 0;
             sum.appended_bytes += shard.appended_bytes.value();
             sum.lag_records += shard.lag_records.value();
@@ -189,7 +191,7 @@ impl Progress {
                 None if self.closing.per_second.is_some() => line.push_str(" | not catching up"),
                 None => {}
             }
-        } else if now.source_lost {
+        } else if now.brokers_unreachable > 0 {
             line.push_str(" | lag unknown");
         } else if now.mirroring > 0 {
             line.push_str(" | caught up");
@@ -260,7 +262,7 @@ mod tests {
         progress.observe(now, SECOND);
         assert_eq!(
             progress.line(),
-            "mirroring 1/4 (2 waiting, 1 FAILED) | 1 broker(s) UNREACHABLE | in 0 B/s | caught up \
+            "mirroring 1/4 (2 waiting, 1 FAILED) | 1 broker(s) UNREACHABLE | in 0 B/s | lag unknown \
              | 7 offsets LOST"
         );
     }

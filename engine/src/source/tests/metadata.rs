@@ -98,6 +98,26 @@ fn another_cluster_behind_the_same_address_is_refused() {
 }
 
 #[test]
+fn a_broker_that_was_down_and_comes_back_as_another_cluster_s_is_told_of() {
+    let cluster_id = Some("other".to_string());
+    let mut world = World::asleep(LinkOptions { cluster_id, ..options() });
+    let ports = [9001, 9002];
+    world.cluster.down.extend(ports);
+    world.start();
+    world.pass_ms(3_000);
+    for port in ports {
+        world.cluster.down.remove(&port);
+    }
+    world.pass_ms(5_000);
+    let told = world.told.iter().filter(|effect| match effect {
+        Effect::Unreachable { reason, .. } => reason.contains("it belongs to cluster c"),
+        _ => false,
+    });
+    assert_eq!(told.count(), 1, "once, however often it is tried");
+    assert!(world.link.is_lost());
+}
+
+#[test]
 fn brokers_are_reached_where_the_operator_says() {
     let rewritten_addresses = [(("127.0.0.1".into(), 9001), ("tunnel".into(), 9001))].into();
     let mut world = World::new(LinkOptions { rewritten_addresses, ..options() });
