@@ -1,4 +1,4 @@
-//! From the source's metadata to logs and mirrors: which topics are here, which partitions this
+//! From the source's metadata to logs and mirrors: whose topics the folder holds, which partitions this
 //! shard owns, when a mirror begins and when the topic has become another one.
 
 use std::sync::Arc;

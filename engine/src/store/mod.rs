@@ -23,6 +23,8 @@
 //! | `identity`     | whose folder this is, and whether it was left cleanly                     |
 //! | `scan`         | walking the batches of a file                                             |
 //! | `names`        | names of files                                                            |
+//! | `config`       | what an operator may say of a log                                         |
+//! | `damage`       | what is wrong with a file, where, and what to do                          |
 
 mod append;
 pub mod checkpoint;

@@ -8,7 +8,8 @@ use crate::ring::flight::Request;
 pub(super) struct Queued;
 
 /// The kernel carries out the writes to one file one after another; a few in flight keep it busy
-/// while we look at the completion of the last.
+/// while we look at the completion of the last. Where one of them fails, later ones may have been
+/// written all the same: a hole behind what was reported, which recovery cuts.
 const IN_FLIGHT_MAX: usize = 4;
 
 impl Writer for Queued {
