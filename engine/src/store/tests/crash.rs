@@ -21,6 +21,16 @@ fn grown(dice: &mut Dice, disk: &mut MemoryDisk) -> (Checkpointed, Model) {
     (log.checkpointed(), model)
 }
 
+/// A log of one transaction, which was aborted.
+fn with_an_abort(disk: &mut MemoryDisk) -> Log {
+    let mut log = create(disk, 0, &small());
+    let producer = Some((1, 0, true));
+    append(disk, &mut log, &Spec { records: 4, producer, ..Spec::PLAIN }.build());
+    let marker = Spec { first: 4, producer, ends: Some(true), ..Spec::PLAIN };
+    append(disk, &mut log, &marker.build());
+    log
+}
+
 /// The files of batches, with where each begins in the whole log.
 fn segments(disk: &MemoryDisk) -> Vec<(PathBuf, usize, usize)> {
     let mut start = 0;
@@ -287,11 +297,7 @@ fn an_end_that_was_closed_and_is_gone_is_recovered_and_said() {
 fn a_transaction_index_that_cannot_be_is_made_anew() {
     for damage in 0..3 {
         let mut disk = MemoryDisk::default();
-        let mut log = create(&mut disk, 0, &small());
-        let producer = Some((1, 0, true));
-        append(&mut disk, &mut log, &Spec { records: 4, producer, ..Spec::PLAIN }.build());
-        let marker = Spec { first: 4, producer, ends: Some(true), ..Spec::PLAIN };
-        append(&mut disk, &mut log, &marker.build());
+        let log = with_an_abort(&mut disk);
         let checkpointed = log.close(&mut disk).expect("memory");
         let file = segments(&disk)[0].0.with_extension("txnindex");
         let right = disk.files[&file].clone();
@@ -313,11 +319,7 @@ fn a_transaction_index_that_cannot_be_is_made_anew() {
 fn indexes_that_are_made_anew_below_the_recovery_point_are_durable() {
     for case in ["empty behind it", "rolled later", "index broken", "not that clean"] {
         let mut disk = MemoryDisk::default();
-        let mut log = create(&mut disk, 0, &small());
-        let producer = Some((1, 0, true));
-        append(&mut disk, &mut log, &Spec { records: 4, producer, ..Spec::PLAIN }.build());
-        let marker = Spec { first: 4, producer, ends: Some(true), ..Spec::PLAIN };
-        append(&mut disk, &mut log, &marker.build());
+        let mut log = with_an_abort(&mut disk);
         let end = log.log_end();
         let is_rolled_later = ["rolled later", "not that clean"].contains(&case);
         if !is_rolled_later {
