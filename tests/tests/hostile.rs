@@ -325,7 +325,8 @@ fn readers_of_cold_records_that_stop_reading_do_not_stop_the_mirror() {
     }
     let lent = || farspan.metric("farspan_buffer_bytes").unwrap_or_default();
     let resident = || resident_bytes(pid).unwrap_or_default();
-    eprintln!("{} bytes are lent, {} more are resident", lent(), resident() - at_rest);
+    let more = resident().saturating_sub(at_rest);
+    eprintln!("{} bytes are lent, {more} more are resident", lent());
     let source = workload.at(&cluster.bootstrap());
     source.produce("live", &[("--records", "5000")]).expect("produced");
     caught_up(&farspan, u64::from(READ_PARTITIONS) + 1 + 100);
