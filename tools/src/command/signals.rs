@@ -27,9 +27,14 @@ impl Stopping {
         flag::register(SIGXFSZ, Arc::default())?;
         // Signals may reach two threads at the same moment: a byte for each of them is counted by one.
         let (mut signals, signalled) = UnixStream::pair()?;
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
+        for signal in [SIGINT, SIGTERM] {
             flag::register(signal, stopping.0.clone())?;
             pipe::register(signal, signalled.try_clone()?)?;
+        }
+        // Both a shell and the kernel send it when a terminal is closed: it never counts as the second.
+        // Whoever was started by nohup ignores it.
+        if !is_ignored(SIGHUP) {
+            flag::register(SIGHUP, stopping.0.clone())?;
         }
         std::thread::Builder::new().name("signals".into()).spawn(move || {
             if signals.read_exact(&mut [0; 2]).is_ok() {
@@ -49,4 +54,12 @@ impl Stopping {
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
+}
+
+/// Whether this process was started to ignore a signal (proc(5), SigIgn).
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
 }
