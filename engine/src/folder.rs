@@ -1,13 +1,13 @@
 //! The data folder of a node: whose it is, who uses it, and what lies in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::{File, TryLockError};
-use std::io::{self, ErrorKind};
-use std::path::Path;
-use std::sync::Arc;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::io::Errno;
 use wire::ids::{BrokerId, PartitionIndex, TopicId};
 
 use crate::catalog::{Catalog, Topic, is_legal_name};
@@ -47,7 +47,7 @@ pub struct Found {
 /// # Errors
 /// Where another process has it, where it holds something else than a node's data, and where it holds
 /// nothing although nothing `is_mirrored` into it.
-pub fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<File, FolderError> {
+pub fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<Lock, FolderError> {
     let said = |error: &dyn fmt::Display| FolderError(format!("{}: {error}", data.display()));
     if MetaProperties::read(disk, data).map_err(|e| FolderError(e.to_string()))?.is_none() {
         if !is_mirrored {
@@ -59,27 +59,52 @@ pub fn take(disk: &mut dyn Disk, data: &Path, is_mirrored: bool) -> Result<File,
         refuse_strangers(disk, data)?;
     }
     disk.create_dir_all(data).map_err(|error| FolderError(error.to_string()))?;
+    let folder = std::fs::canonicalize(data).map_err(|error| said(&error))?;
+    let folder =
+        Taken::new(folder).ok_or_else(|| said(&"this process uses this data folder already"))?;
     let file = File::options().create(true).truncate(false).write(true).open(data.join(".lock"));
     let file = file.map_err(|error| said(&error))?;
-    // Other nodes of this process would not be kept out by the lock that Java takes, and Java not by
-    // the other.
-    let taken = match file.try_lock() {
-        Ok(()) => fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive).map_err(Into::into),
-        Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
-        Err(TryLockError::Error(error)) => Err(error),
-    };
-    match taken.map_err(|error: io::Error| (error.kind(), error)) {
-        Ok(()) => Ok(file),
-        Err((ErrorKind::WouldBlock | ErrorKind::PermissionDenied, _)) => Err(said(
+    match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Lock { _file: file, _folder: folder }),
+        Err(Errno::AGAIN | Errno::ACCESS) => Err(said(
             &"another process uses this data folder, farspan or a Kafka broker; stop it, or give this \
               one another --data",
         )),
-        Err((_, error)) => Err(said(&error)),
+        Err(error) => Err(said(&format_args!(".lock cannot be locked: {error}"))),
+    }
+}
+
+/// A data folder that is this process's alone, until this is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    /// Closed before the folder may be taken again.
+    _file: File,
+    _folder: Taken,
+}
+
+/// A folder that this process has taken. Java's kind of lock does not keep out the process that has it, and
+/// goes when any descriptor of the file is closed: nobody here may open it twice.
+#[derive(Debug)]
+struct Taken(PathBuf);
+
+static TAKEN: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+impl Taken {
+    fn new(folder: PathBuf) -> Option<Self> {
+        let mut taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner);
+        // Not `then_some`: what is made and dropped again takes the lock.
+        if taken.insert(folder.clone()) { Some(Self(folder)) } else { None }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }
 
 /// Reads what the data folder says of itself and of its logs. A new one gets the ids: of a cluster, and
-/// of a directory. What it says of a clean stop is taken away last: from here on logs may be opened.
+/// of a directory. Where a cluster `is_mirrored` into it logs may be made in it. What it says of a clean stop is taken away last: from here on logs may be opened.
 ///
 /// # Errors
 /// Where the folder is another node's, none of Kafka's, the mirror of another cluster than the one that
@@ -89,7 +114,7 @@ pub fn look_through(
     data: &Path,
     node_id: BrokerId,
     [cluster_id, directory_id]: [TopicId; 2],
-    expected: Option<&str>,
+    (is_mirrored, expected): (bool, Option<&str>),
 ) -> Result<Found, FolderError> {
     let said = |error: &dyn fmt::Display| FolderError(error.to_string());
     let meta = match MetaProperties::read(disk, data).map_err(|e| said(&e))? {
@@ -117,9 +142,16 @@ pub fn look_through(
     check_source(data, expected, source.as_ref())?;
     let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
     let names = partitions_in(disk, data)?;
-    checkpoints.keep(&names);
+    if let Some(gone) = checkpoints.keep(&names) {
+        tracing::warn!("the checkpoints of logs that are gone are forgotten, such as of {gone}");
+    }
     // At once: a log that is made anew must never meet what they said of the one before it.
-    checkpoints.write(disk, data).map_err(|e| said(&e))?;
+    if let Err(damage) = checkpoints.write(disk, data) {
+        if is_mirrored {
+            return Err(said(&damage));
+        }
+        tracing::warn!("{damage}");
+    }
     let mut catalog = Catalog::new(meta.cluster_id.into(), node_id, "".into(), 0);
     let mut counts: BTreeMap<Arc<str>, (TopicId, usize)> = BTreeMap::new();
     for name in &names {
@@ -239,7 +271,7 @@ mod tests {
     const IDS: [TopicId; 2] = [TopicId([1; 16]), TopicId([2; 16])];
 
     fn look(data: &Path, expected: Option<&str>) -> Result<Found, FolderError> {
-        look_through(&mut HostDisk, data, BrokerId(1), IDS, expected)
+        look_through(&mut HostDisk, data, BrokerId(1), IDS, (true, expected))
     }
 
     /// An operator moved a folder away, as he is told to; the process was killed before the desk wrote,
@@ -262,6 +294,17 @@ mod tests {
         look(data, None).expect("nothing is wrong");
         let read = Checkpoints::read(&mut HostDisk, data).expect("sound");
         assert_eq!(read.of(&partition), Checkpointed::default());
+    }
+
+    #[test]
+    fn a_folder_is_taken_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let take = || take(&mut HostDisk, folder.path(), true);
+        let lock = take().expect("nobody has it");
+        let refused = take().expect_err("it is taken");
+        assert!(refused.0.contains("this process uses this data folder already"), "{refused}");
+        drop(lock);
+        take().expect("nobody has it any more");
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! A whole node: the data folder is taken, the shards and the desk are started, and stopped.
 
 use std::fmt;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use wire::ids::TopicId;
 
 use crate::config::Config;
 use crate::desk::{self, DeskOptions};
-use crate::folder::{self, FolderError, Found};
+use crate::folder::{self, FolderError, Found, Lock};
 use crate::ids::{ShardId, TopicPartition};
 use crate::io::{Io, Waker};
 use crate::limits;
@@ -55,7 +54,7 @@ pub struct Node {
     desk: Option<JoinHandle<std::io::Result<bool>>>,
     ended: Receiver<Ended>,
     /// Held for as long as the folder is ours.
-    _lock: File,
+    _lock: Lock,
 }
 
 /// A shard has ended; `error` says why where nobody asked for it.
@@ -233,9 +232,10 @@ impl Drop for Node {
 
 /// What lies in the data folder; the last thing that may refuse a start.
 fn look_through(config: &Config) -> Result<Found, NodeError> {
-    let expected = config.source.as_ref().and_then(|source| source.cluster_id.as_deref());
+    let source = config.source.as_ref();
+    let asked = (source.is_some(), source.and_then(|source| source.cluster_id.as_deref()));
     let ids = [random_id(), random_id()];
-    Ok(folder::look_through(&mut HostDisk, &config.data, config.node_id, ids, expected)?)
+    Ok(folder::look_through(&mut HostDisk, &config.data, config.node_id, ids, asked)?)
 }
 
 /// A thread whose ring is set up and that waits for the rest.
@@ -364,6 +364,8 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         link.follows_metadata = id.0 == 0;
         let known = found.source.as_ref().map(|source| source.cluster_id.to_string());
         link.cluster_id = link.cluster_id.take().or(known);
+        let topics = found.catalog.topics().map(|topic| (Arc::clone(&topic.name), topic.id));
+        link.unclaimed = Arc::new(topics.collect());
     }
     let mine = |(name, _): &&(TopicPartition, Checkpointed)| owner(name, count) == id;
     let mirror_of = config.source.as_ref().and_then(|source| source.bootstrap.first());

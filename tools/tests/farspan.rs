@@ -320,13 +320,29 @@ fn topics_that_do_not_say_whose_they_are_are_not_given_to_another_cluster() {
     std::fs::remove_file(&file).expect("it was there");
     let from_other = ["--from", &other.source.bootstrap(), "--topics", "orders"];
     let mut mirror = world.start("mirror", &from_other);
-    mirror.wait_for("does not say whose topics it holds");
+    mirror.wait_for("the data folder does not say whose they are");
+    mirror.wait_for("SOURCE LOST, no broker can be used");
     mirror.signal("-TERM");
     assert_eq!(mirror.code(), Some(0));
     assert!(!file.exists());
     let mut mirror = world.mirror();
     mirror.wait_for("caught up");
     assert!(file.exists());
+}
+
+/// Both a shell and the kernel send SIGHUP when a terminal is closed.
+#[test]
+fn a_closed_terminal_is_one_wish_to_stop() {
+    let world = World::new();
+    let mut mirror = world.mirror();
+    mirror.address();
+    mirror.signal("-STOP");
+    mirror.await_standstill();
+    for signal in ["-TERM", "-HUP", "-CONT"] {
+        mirror.signal(signal);
+    }
+    mirror.wait_for("stopped, all logs are closed");
+    assert_eq!(mirror.code(), Some(0));
 }
 
 #[test]

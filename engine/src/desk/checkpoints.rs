@@ -54,9 +54,14 @@ impl Checkpoints {
     }
 
     /// Forgets partitions whose folders are gone: what is mirrored anew under such a name has nothing
-    /// to do with them.
-    pub fn keep(&mut self, names: &[crate::ids::TopicPartition]) {
+    /// to do with them. Gives one of them.
+    pub fn keep(
+        &mut self,
+        names: &[crate::ids::TopicPartition],
+    ) -> Option<crate::ids::TopicPartition> {
         let names: std::collections::BTreeSet<_> = names.iter().collect();
+        let known = self.recovery_points.offsets.keys();
+        let gone = known.into_iter().find(|name| !names.contains(name)).cloned();
         for table in [
             &mut self.recovery_points,
             &mut self.log_starts,
@@ -67,6 +72,7 @@ impl Checkpoints {
             table.offsets.retain(|name, _| names.contains(name));
             table.changed |= table.offsets.len() < before;
         }
+        gone
     }
 
     /// What they say of one partition; zero where they do not know it.

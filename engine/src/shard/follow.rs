@@ -30,7 +30,7 @@ pub(super) enum Left {
     Refused,
 }
 
-/// How soon a source is looked at again that could not be written down or is not ours.
+/// How soon a source is looked at again that could not be written down.
 const SOURCE_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
 impl<I: Io> Shard<I> {
@@ -80,26 +80,6 @@ impl<I: Io> Shard<I> {
             return true;
         };
         let data = Arc::clone(&self.options.data);
-        let mut common = image.topics.values().filter_map(|theirs| {
-            let ours = self.catalog.topic(&theirs.name)?;
-            Some((ours, theirs))
-        });
-        let first = common.next();
-        if let Some((ours, theirs)) = first
-            && is_other(ours, theirs)
-            && common.all(|(ours, theirs)| is_other(ours, theirs))
-        {
-            tracing::error!(
-                "{} does not say whose topics it holds, and they are not those of cluster {cluster_id}: \
-                 topic {} has id {} here and {} there. Nothing is mirrored; give the right --from, or \
-                 another --data",
-                data.display(),
-                ours.name,
-                ours.id,
-                theirs.id
-            );
-            return false;
-        }
         let source = SourceCluster { cluster_id: Arc::clone(cluster_id) };
         match source.write(self.io.disk(), &data) {
             Ok(()) => {

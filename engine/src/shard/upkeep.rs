@@ -231,7 +231,9 @@ impl<I: Io> Shard<I> {
         metrics.lag_seconds.set(behind.as_secs());
         metrics.buffer_bytes.set(self.io.buffers().bytes_lent() as u64);
         metrics.client_connections.set(self.server.connection_count() as u64);
-        let is_lost = self.link.as_ref().is_some_and(crate::source::Link::is_lost);
+        // A source that could not be written down is not taken, and so as good as lost.
+        let is_lost = self.link.as_ref().is_some_and(crate::source::Link::is_lost)
+            || self.upkeep.image_again.is_some();
         metrics.source_lost.set(u64::from(is_lost));
         let unreachable = self.link.as_ref().map_or(0, crate::source::Link::unreachable);
         metrics.source_brokers_unreachable.set(unreachable as u64);

@@ -1,7 +1,10 @@
 //! How the source is spoken with.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
+
+use wire::ids::TopicId;
 
 use super::filter::TopicFilter;
 use crate::ids::ShardId;
@@ -15,6 +18,9 @@ pub struct LinkOptions {
     pub bootstrap: Vec<(String, u16)>,
     /// The cluster that this must be; the first one that answers where it is not said.
     pub cluster_id: Option<String>,
+    /// The topics that were mirrored before, where it is not said from which cluster: one of them must
+    /// have its id in the cluster that answers.
+    pub unclaimed: Arc<BTreeMap<Arc<str>, TopicId>>,
     pub client_id: String,
     pub topics: TopicFilter,
     /// Where brokers are reached in place of where they say that they are.
@@ -55,6 +61,7 @@ impl Default for LinkOptions {
             shard: ShardId::default(),
             bootstrap: Vec::new(),
             cluster_id: None,
+            unclaimed: Arc::default(),
             client_id: "farspan".to_string(),
             topics: TopicFilter::default(),
             rewritten_addresses: BTreeMap::new(),

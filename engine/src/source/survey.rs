@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use wire::api::ApiKey;
-use wire::api::metadata::{MetadataRequest, MetadataRequestTopic, MetadataResponse};
+use wire::api::metadata::{
+    MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic,
+};
 use wire::batch::crc32c;
 use wire::codec::Reader;
 use wire::ids::{BrokerId, TopicId};
@@ -276,6 +278,7 @@ impl Link {
         if !answer.error_code.is_none() {
             return Err(Refusal::Error { api, version, error: answer.error_code });
         }
+        self.check_claim(&answer).map_err(|reason| Refusal::Nonsense { api, version, reason })?;
         let survey = &mut self.survey;
         let surveyed = survey
             .atlas
@@ -291,6 +294,30 @@ impl Link {
         out.push(Effect::Image(Arc::clone(&image)));
         self.take_image(image, out);
         Ok(true)
+    }
+}
+
+impl Link {
+    /// Whether what was mirrored before can be this cluster's. Only the first answer is asked: the id of
+    /// its cluster is kept.
+    fn check_claim(&self, answer: &MetadataResponse) -> Result<(), String> {
+        let ours = &self.options.unclaimed;
+        if self.survey.image.cluster_id.is_some() || ours.is_empty() {
+            return Ok(());
+        }
+        let is_proof = |topic: &MetadataResponseTopic| {
+            let ours = topic.name.as_deref().and_then(|name| ours.get(name));
+            ours.is_some_and(|&id| id == topic.topic_id && !id.is_zero())
+        };
+        if answer.topics.iter().any(is_proof) {
+            return Ok(());
+        }
+        let cluster = answer.cluster_id.as_deref().unwrap_or("without an id");
+        Err(format!(
+            "it belongs to cluster {cluster}, none of the topics here has the id that it has there, and \
+             the data folder does not say whose they are: if they are that cluster's say so by \
+             --cluster-id, else give --from brokers of another one, or another --data"
+        ))
     }
 }
 

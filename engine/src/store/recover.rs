@@ -284,9 +284,12 @@ impl Opening<'_> {
                 let why = format!("the next segment begins at {base}, this one ends at {next}");
                 return self.end_before(index, next, producers, why);
             }
-            if index > first && !self.snapshots.contains(&base) {
+            if index > first && (self.writes_again || !self.snapshots.contains(&base)) {
                 let path = FileKind::Snapshot.path(&self.folder, base);
-                self.disk.write(&path, 0, &producers.snapshot())?;
+                match self.writes_again {
+                    true => self.disk.replace(&path, &producers.snapshot())?,
+                    false => self.disk.write(&path, 0, &producers.snapshot())?,
+                }
                 self.snapshots.insert(base);
             }
             let before = next;

@@ -5,7 +5,7 @@ use wire::ids::Offset;
 use super::damage::Damage;
 use super::index::{Entry, Index, OffsetEntry, TimeEntry};
 use super::log::{Log, Written};
-use super::names::FileKind;
+use super::names::{FileKind, LOG_START};
 use super::producers::Producers;
 use super::recover::{load_producers, remove_snapshot, snapshot_offsets};
 use super::retain::Removed;
@@ -75,6 +75,9 @@ impl Log {
             disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
         }
         self.end_at(offset);
+        if offset < self.log_start {
+            disk.remove(&self.folder.join(LOG_START))?;
+        }
         self.log_start = offset;
         self.last_snapshot = Offset(0);
         self.producers = Producers::default();

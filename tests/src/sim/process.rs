@@ -103,7 +103,7 @@ impl Process {
         let data = PathBuf::from(DATA);
         let mut disk = Door(Shared::clone(space));
         disk.create_dir_all(&data).map_err(|error| error.to_string())?;
-        let found = look_through(&mut disk, &data, BrokerId(1), ids, None);
+        let found = look_through(&mut disk, &data, BrokerId(1), ids, (true, None));
         let mut found = found.map_err(|error| error.to_string())?;
         (found.catalog.host, found.catalog.port) = ("10.1.0.1".into(), CLIENT_PORT);
         let count = usize::from(setup.shards);
