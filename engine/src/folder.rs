@@ -104,7 +104,8 @@ impl Drop for Taken {
 }
 
 /// Reads what the data folder says of itself and of its logs. A new one gets the ids: of a cluster, and
-/// of a directory. Where a cluster `is_mirrored` into it logs may be made in it. What it says of a clean stop is taken away last: from here on logs may be opened.
+/// of a directory. Where a cluster `is_mirrored` into it logs may be made in it. What it says of a clean
+/// stop is taken away last: from here on logs may be opened.
 ///
 /// # Errors
 /// Where the folder is another node's, none of Kafka's, the mirror of another cluster than the one that

@@ -364,8 +364,11 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         link.follows_metadata = id.0 == 0;
         let known = found.source.as_ref().map(|source| source.cluster_id.to_string());
         link.cluster_id = link.cluster_id.take().or(known);
-        let topics = found.catalog.topics().map(|topic| (Arc::clone(&topic.name), topic.id));
-        link.unclaimed = Arc::new(topics.collect());
+        if link.follows_metadata && link.cluster_id.is_none() {
+            let topics = found.catalog.topics();
+            let ids = topics.map(|topic| (Arc::clone(&topic.name), topic.id));
+            link.unclaimed = Arc::new(ids.collect());
+        }
     }
     let mine = |(name, _): &&(TopicPartition, Checkpointed)| owner(name, count) == id;
     let mirror_of = config.source.as_ref().and_then(|source| source.bootstrap.first());

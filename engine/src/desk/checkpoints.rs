@@ -60,8 +60,8 @@ impl Checkpoints {
         names: &[crate::ids::TopicPartition],
     ) -> Option<crate::ids::TopicPartition> {
         let names: std::collections::BTreeSet<_> = names.iter().collect();
-        let known = self.recovery_points.offsets.keys();
-        let gone = known.into_iter().find(|name| !names.contains(name)).cloned();
+        let mut known = self.recovery_points.offsets.keys();
+        let gone = known.find(|name| !names.contains(name)).cloned();
         for table in [
             &mut self.recovery_points,
             &mut self.log_starts,

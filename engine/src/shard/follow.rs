@@ -165,7 +165,7 @@ impl<I: Io> Shard<I> {
     ) -> Result<PartitionKey, Damage> {
         let topic = self.catalog.topic(&name.topic).map(Arc::clone);
         let topic = topic.expect("the catalog holds the topics of the data folder");
-        self.check_topic_id(name, &topic)?;
+        let has_topic_id = self.check_topic_id(name, &topic)?;
         let wall_ms = self.io.wall_clock_ms();
         let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
@@ -189,19 +189,22 @@ impl<I: Io> Shard<I> {
         // One that was never filled has nothing to lose: the source may begin anywhere.
         let is_new = checkpointed == Checkpointed::default() && log.log_end() == Offset(0);
         let key = self.add(name, &topic, log, is_new);
-        if !was_clean && let Err(damage) = self.keep_topic_id(key) {
+        if !was_clean
+            && !has_topic_id
+            && let Err(damage) = self.keep_topic_id(key)
+        {
             self.disk_failed(key, &damage.to_string());
         }
         Ok(key)
     }
 
     /// Whether a folder is of the topic that the catalog has under its name: one that was copied here is
-    /// another topic's log.
-    fn check_topic_id(&mut self, name: &TopicPartition, topic: &Topic) -> Result<(), Damage> {
+    /// another topic's log. Gives whether the folder has an id.
+    fn check_topic_id(&mut self, name: &TopicPartition, topic: &Topic) -> Result<bool, Damage> {
         let folder = folder_of(&self.options.data, name);
-        let id = read_topic_id(self.io.disk(), &folder)?.unwrap_or_default();
+        let Some(id) = read_topic_id(self.io.disk(), &folder)? else { return Ok(false) };
         if id == topic.id || id.is_zero() || topic.id.is_zero() {
-            return Ok(());
+            return Ok(true);
         }
         let wrong =
             format!("it is of topic id {id}, other partitions of {} of {}", topic.name, topic.id);

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use wire::ids::BrokerId;
 use super::backoff::delay;
 use super::conn::{About, Conn};
 use super::follow::FetcherKey;
-use super::link::{Link, Timer};
+use super::link::{Link, Timer, Unreachable};
 use super::{Effect, PeerKey, literal_address};
 use crate::ids::Now;
 
@@ -212,7 +213,8 @@ impl Link {
         let Some(name) = self.lines.get(&key).map(|line| line.name.clone()) else { return };
         let was_unreachable = self.unreachable.contains_key(&name);
         self.give_up(key, reason, now, out);
-        let before = self.refusals.insert(name.clone(), reason.to_string());
+        let Some(one) = self.unreachable.get_mut(&name) else { return };
+        let before = one.refusal.replace(reason.to_string());
         if was_unreachable && before.as_deref() != Some(reason) {
             out.push(Effect::Unreachable { broker: name, reason: reason.to_string() });
         }
@@ -265,8 +267,9 @@ impl Link {
         line.attempts += 1;
         line.state = State::Waiting;
         if !line.name.is_empty()
-            && self.unreachable.insert(line.name.clone(), key.broker()).is_none()
+            && let Entry::Vacant(place) = self.unreachable.entry(line.name.clone())
         {
+            place.insert(Unreachable { broker: key.broker(), refusal: None });
             let (broker, reason) = (line.name.clone(), reason.to_string());
             out.push(Effect::Unreachable { broker, reason });
         }
@@ -289,7 +292,6 @@ impl Link {
         let Some(line) = self.lines.get_mut(&key) else { return };
         line.failures = 0;
         self.has_a_way |= key == LineKey::Survey;
-        self.refusals.remove(&line.name);
         if !self.unreachable.is_empty() && self.unreachable.remove(&line.name).is_some() {
             out.push(Effect::Recovered { broker: line.name.clone() });
         }
@@ -374,7 +376,6 @@ impl Link {
         for id in gone {
             if let Some(address) = self.brokers.remove(&id) {
                 self.unreachable.remove(&broker_name(id, &address));
-                self.refusals.remove(&broker_name(id, &address));
             }
             moved.insert(id);
         }
@@ -388,7 +389,6 @@ impl Link {
         }
         if let Some(before) = self.brokers.insert(id, address) {
             self.unreachable.remove(&broker_name(id, &before));
-            self.refusals.remove(&broker_name(id, &before));
         }
         true
     }

@@ -38,6 +38,15 @@ pub(super) enum Timer {
     Survey,
 }
 
+/// Somebody who cannot be spoken with.
+#[derive(Debug)]
+pub(super) struct Unreachable {
+    /// None for a bootstrap server.
+    pub(super) broker: Option<BrokerId>,
+    /// What came from there at last that cannot be used.
+    pub(super) refusal: Option<String>,
+}
+
 /// The talk of one shard with the source cluster.
 ///
 /// Each event is delivered once, with the moment it happened. Calls without effects of their own
@@ -61,10 +70,8 @@ pub struct Link {
     pub(super) peers: BTreeMap<PeerKey, LineKey>,
     pub(super) next_peer: u64,
     pub(super) resolving: BTreeSet<Arc<str>>,
-    /// Who was said to be unreachable and has not recovered; no broker for a bootstrap server.
-    pub(super) unreachable: BTreeMap<String, Option<BrokerId>>,
-    /// What brokers that were unreachable answered meanwhile that cannot be used.
-    pub(super) refusals: BTreeMap<String, String>,
+    /// Who was said to be unreachable and has not recovered.
+    pub(super) unreachable: BTreeMap<String, Unreachable>,
     /// Whether metadata was had since the last time that it could not be.
     pub(super) has_a_way: bool,
 
@@ -101,7 +108,6 @@ impl Link {
             next_peer: 0,
             resolving: BTreeSet::new(),
             unreachable: BTreeMap::new(),
-            refusals: BTreeMap::new(),
             has_a_way: false,
             table: Table::default(),
             fetchers: BTreeMap::new(),
@@ -136,8 +142,8 @@ impl Link {
     /// others count where none answers.
     #[must_use]
     pub fn unreachable(&self) -> usize {
-        let counts = |broker: &&Option<BrokerId>| match broker {
-            Some(id) => self.survey.image.brokers.contains_key(id),
+        let counts = |one: &&Unreachable| match one.broker {
+            Some(id) => self.survey.image.brokers.contains_key(&id),
             None => !self.has_a_way,
         };
         self.unreachable.values().filter(counts).count()

@@ -190,11 +190,9 @@ impl Log {
         if self.recovery_point >= self.planned_end {
             // No flush would look at this segment again, nor would recovery, once the next one holds a
             // batch. Recovery may have cut its end or made its indexes anew.
-            if self.folder_dirty {
-                disk.sync(&segment.log_path(&self.folder))?;
-            }
             segment.sync_indexes(disk, &self.folder)?;
             if self.folder_dirty {
+                disk.sync(&segment.log_path(&self.folder))?;
                 disk.sync(&self.folder)?;
             }
         }
