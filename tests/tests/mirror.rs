@@ -228,6 +228,10 @@ fn a_compacted_topic_is_mirrored_with_its_holes_and_no_loss_is_counted(stage: &S
         (cleaned(bytes) && is_clean(&stage.cluster.log_dir(1), &theirs)).then_some(())
     })
     .unwrap();
+    // A clean log is cleaned once more when the horizon of its tombstones and markers has passed
+    // (KIP-534), without an append; then the source has less than what was mirrored before. Which of
+    // the two it is does not matter here, only that it stays.
+    source.alter_config("compacted", &["cleanup.policy=delete", "retention.ms=-1"]).unwrap();
     let mut mirror = Mirror::start(&stage.cluster, &["compacted"]);
     mirror.await_topic(&stage.cluster, "compacted", 1);
     let here = stage.at(&mirror.bootstrap());
