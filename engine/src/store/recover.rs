@@ -5,7 +5,7 @@
 //! recovery point and those after it are read whole: the first batch that is not whole ends the log.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use wire::ids::Offset;
@@ -21,10 +21,12 @@ use super::scan::{Headers, Scan, Step, admitted, misplaced};
 use super::segment::{Active, Newest, Segment, Stored};
 use crate::io::Disk;
 
+mod cut;
 mod find;
 mod replay;
 mod sweep;
 
+pub use cut::Cut;
 pub(super) use replay::{load_producers, remove_snapshot, snapshot_offsets};
 
 /// What opening a log found out and did.
@@ -40,19 +42,6 @@ pub struct Recovery {
     pub leftovers: usize,
     /// What the end of the log lost.
     pub cut: Option<Cut>,
-}
-
-/// What the end of a log lost, and why.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    pub file: PathBuf,
-    /// Where the file ends now.
-    pub position: u64,
-    /// Bytes that were cut, those of removed segments among them.
-    pub bytes: u64,
-    /// Segments that were removed.
-    pub segments: usize,
-    pub why: String,
 }
 
 /// A log that is being opened.
@@ -327,40 +316,6 @@ impl Opening<'_> {
         }
     }
 
-    /// Ends the log with the segment before `index`, whose end is `end`.
-    fn end_before(
-        &mut self,
-        index: usize,
-        end: Offset,
-        producers: Producers,
-        why: String,
-    ) -> Result<Ended, Damage> {
-        let position = self.segments[index - 1].size;
-        self.cut(index - 1, position, why)?;
-        let active = match position {
-            0 => Active::new(self.wall_ms),
-            _ => Active::found(self.wall_ms),
-        };
-        Ok(Ended { end, producers, active })
-    }
-
-    /// Cuts a segment where it is no longer whole and removes those after it.
-    fn cut(&mut self, index: usize, position: u64, why: String) -> Result<(), Damage> {
-        let file = FileKind::Log.path(&self.folder, self.segments[index].base);
-        let length = self.disk.length(&file)?;
-        self.disk.truncate(&file, position)?;
-        let mut bytes = length - position;
-        let removed = self.segments.split_off(index + 1);
-        for segment in &removed {
-            bytes += segment.size;
-            for path in segment.paths(&self.folder) {
-                self.disk.remove(&path)?;
-            }
-        }
-        self.recovery.cut = Some(Cut { file, position, bytes, segments: removed.len(), why });
-        Ok(())
-    }
-
     /// Reads a segment whole and makes its indexes anew. Its size is then what was found whole.
     fn recover_segment(
         &mut self,
@@ -415,45 +370,6 @@ impl Opening<'_> {
         let range = (self.log_start, at);
         let (folder, segments) = (Arc::clone(&self.folder), &mut self.segments);
         Ok(load_producers(self.disk, &folder, segments, range, times)?.producers)
-    }
-
-    /// Where the log ends below its start, somebody removed segments: what is left does not count.
-    fn start_at_log_start(&mut self, ended: Ended) -> Result<Ended, Damage> {
-        if ended.end >= self.log_start {
-            return Ok(ended);
-        }
-        let why = format!("the log ends at {} below its start {}", ended.end, self.log_start);
-        let file = FileKind::Log.path(&self.folder, self.segments[0].base);
-        let (mut bytes, segments) = (0, self.segments.len());
-        for segment in std::mem::take(&mut self.segments) {
-            bytes += segment.size;
-            for path in segment.paths(&self.folder) {
-                self.disk.remove(&path)?;
-            }
-        }
-        self.recovery.cut = Some(Cut { file, position: 0, bytes, segments, why });
-        self.start_empty(self.log_start)?;
-        self.epochs.clear();
-        for at in std::mem::take(&mut self.snapshots) {
-            self.disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
-        }
-        let active = Active::new(self.wall_ms);
-        Ok(Ended { end: self.log_start, producers: Producers::default(), active })
-    }
-
-    /// Removes snapshots that no recovery will begin with: above the end, or at no segment's base
-    /// but for the newest.
-    fn remove_strays(&mut self, end: Offset) -> Result<(), Damage> {
-        let newest = self.snapshots.iter().rfind(|&&at| at <= end).copied();
-        let bases: BTreeSet<_> = self.segments.iter().map(|segment| segment.base).collect();
-        for at in std::mem::take(&mut self.snapshots) {
-            if at <= end && (bases.contains(&at) || Some(at) == newest) {
-                self.snapshots.insert(at);
-            } else {
-                self.disk.remove(&FileKind::Snapshot.path(&self.folder, at))?;
-            }
-        }
-        Ok(())
     }
 }
 
