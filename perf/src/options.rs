@@ -62,7 +62,7 @@ pub struct Variant {
     pub flags: Vec<String>,
 }
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 const ROUNDS_QUICK: usize = 2;
 const BYTES: u64 = 3_000_000_000;
 const BYTES_QUICK: u64 = 600_000_000;
