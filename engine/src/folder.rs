@@ -15,8 +15,10 @@ use crate::desk::checkpoints::Checkpoints;
 use crate::ids::TopicPartition;
 use crate::io::{Disk, IoErrorKind};
 use crate::limits;
-use crate::store::identity::{CleanShutdown, MetaProperties, SourceCluster, read_topic_id};
-use crate::store::{Checkpointed, folder_of};
+use crate::store::identity::{
+    CleanShutdown, FlushFailed, MetaProperties, SourceCluster, read_topic_id,
+};
+use crate::store::{Checkpointed, Damage, Left, folder_of};
 
 /// Why a data folder cannot be used: one sentence that names it and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +39,8 @@ pub struct Found {
     pub catalog: Catalog,
     pub checkpoints: Checkpoints,
     pub partitions: Vec<(TopicPartition, Checkpointed)>,
-    pub was_clean: bool,
+    /// How the last process left the logs.
+    pub left: Left,
     /// Whose topics lie here, where a cluster has been mirrored into the folder.
     pub source: Option<SourceCluster>,
 }
@@ -186,8 +189,19 @@ pub fn look_through(
         let at = checkpoints.of(&name);
         (name, at)
     });
-    let was_clean = CleanShutdown::take(disk, data).map_err(|e| said(&e))?.is_some();
-    Ok(Found { catalog, partitions: partitions.collect(), checkpoints, was_clean, source })
+    let left = take_left(disk, data).map_err(|e| said(&e))?;
+    Ok(Found { catalog, partitions: partitions.collect(), checkpoints, left, source })
+}
+
+/// How the last process left the logs. What it says of a clean stop is taken away.
+fn take_left(disk: &mut dyn Disk, data: &Path) -> Result<Left, Damage> {
+    let has_failed = FlushFailed::is_marked(disk, data)?;
+    let was_clean = CleanShutdown::take(disk, data)?.is_some();
+    Ok(match (was_clean, has_failed) {
+        (true, _) => Left::Clean,
+        (false, true) => Left::FlushFailed,
+        (false, false) => Left::Unclean,
+    })
 }
 
 /// One folder is the mirror of one cluster: no other may be expected than the one whose topics lie here.
@@ -318,8 +332,22 @@ mod tests {
         CleanShutdown { broker_epoch: None }.write(&mut HostDisk, data).expect("written");
         let refused = look(data, Some("B")).expect_err("another cluster");
         assert!(refused.0.contains("holds topics of cluster A, not of B"), "{refused}");
-        assert!(look(data, Some("A")).expect("the right one").was_clean);
-        assert!(!look(data, Some("A")).expect("the right one").was_clean);
+        assert_eq!(look(data, Some("A")).expect("the right one").left, Left::Clean);
+        assert_eq!(look(data, Some("A")).expect("the right one").left, Left::Unclean);
+    }
+
+    #[test]
+    fn a_flush_that_failed_is_remembered_until_all_logs_were_closed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path();
+        let left = || look(data, None).expect("nothing is wrong").left;
+        left();
+        FlushFailed::mark(&mut HostDisk, data).expect("written");
+        assert_eq!((left(), left()), (Left::FlushFailed, Left::FlushFailed));
+        CleanShutdown { broker_epoch: None }.write(&mut HostDisk, data).expect("written");
+        assert_eq!((left(), left()), (Left::Clean, Left::FlushFailed));
+        FlushFailed::clear(&mut HostDisk, data).expect("removed");
+        assert_eq!(left(), Left::Unclean);
     }
 
     #[test]

@@ -393,7 +393,7 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
         },
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
-        was_clean: found.was_clean,
+        left: found.left,
         source: found.source.clone(),
         // Other writers do not care where bytes lie.
         placed_bytes_least: match config.writer {

@@ -189,3 +189,10 @@ fn another_topic_under_the_same_name_does_not_enter_ours() {
 fn what_a_failed_flush_dropped_is_written_again() {
     survives(&[Fault::SyncDrops, Fault::PowerCut], 0..12);
 }
+
+/// The process that the kernel had told of a failed flush ended, and the next one believed what it read
+/// out of memory.
+#[test]
+fn what_a_failed_flush_dropped_is_written_again_by_the_next_process_too() {
+    survives(&[Fault::SyncDrops, Fault::PowerCut, Fault::Kill, Fault::Restart], 90..106);
+}

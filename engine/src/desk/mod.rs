@@ -15,7 +15,7 @@ use crate::ids::ShardId;
 use crate::io::Disk;
 use crate::metrics::ShardMetrics;
 use crate::shard::mail::{DeskLetter, Letter, Mailbox, Slot};
-use crate::store::identity::CleanShutdown;
+use crate::store::identity::{CleanShutdown, FlushFailed};
 use checkpoints::Checkpoints;
 
 /// What the desk is told when it starts.
@@ -87,10 +87,18 @@ impl Desk {
         // Without the last checkpoints a start that believes the logs' ends would believe old starts.
         self.clean &= self.are_written;
         let clean = CleanShutdown { broker_epoch: None };
-        if self.clean
-            && let Err(damage) = clean.write(disk, &self.options.data)
-        {
-            tracing::warn!("the next start reads the ends of all logs again: {damage}");
+        if self.clean {
+            match clean.write(disk, &self.options.data) {
+                // All is on disk: what failed before does not matter any more.
+                Ok(()) => {
+                    if let Err(damage) = FlushFailed::clear(disk, &self.options.data) {
+                        tracing::warn!("an unclean stop will cost more than it must: {damage}");
+                    }
+                }
+                Err(damage) => {
+                    tracing::warn!("the next start reads the ends of all logs again: {damage}");
+                }
+            }
         }
         self.clean
     }

@@ -108,6 +108,8 @@ pub struct Partition {
     attempts: u32,
     /// Failures of the disk since a write last succeeded: what was taken again is not yet written.
     disk_attempts: u32,
+    /// The offset that the source did not have when it was last asked for one that it lacks.
+    out_of_range: Option<Offset>,
     refusals: u32,
     /// What the source no longer has, while [`Phase::Recording`].
     jump: Option<Jump>,
@@ -128,6 +130,7 @@ impl Partition {
             retry_at: None,
             attempts: 0,
             disk_attempts: 0,
+            out_of_range: None,
             refusals: 0,
             jump: None,
             reason: None,
@@ -385,7 +388,12 @@ impl Partition {
             return;
         }
         let fetches = matches!(self.phase, Phase::Mirroring | Phase::Recording);
-        if error == ErrorCode::OFFSET_OUT_OF_RANGE && fetches {
+        let at = self.expectation().next;
+        // Where it is within the ends that the source tells, asking at once would go on for ever.
+        if error == ErrorCode::OFFSET_OUT_OF_RANGE
+            && fetches
+            && self.out_of_range.replace(at) != Some(at)
+        {
             effects.push(Effect::StopFetching);
             self.enter(Phase::Locating);
             effects.push(Effect::Locate);
@@ -394,7 +402,13 @@ impl Partition {
         if error == ErrorCode::UNKNOWN_LEADER_EPOCH || error.retriable() {
             effects.push(Effect::Refresh);
         }
-        self.wait(format!("the source answered {error}"), now, effects);
+        let reason = match error {
+            ErrorCode::OFFSET_OUT_OF_RANGE => {
+                format!("the source answered {error} for offset {at}, which it says that it has")
+            }
+            error => format!("the source answered {error}"),
+        };
+        self.wait(reason, now, effects);
     }
 
     /// The disk refused something: nothing more is taken until the log was opened again, since only
@@ -412,6 +426,21 @@ impl Partition {
         self.enter(Phase::DiskFailed);
         self.retry_later(reason, now, self.disk_attempts);
         self.disk_attempts = self.disk_attempts.saturating_add(1);
+    }
+
+    /// Whether it has stopped for good.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.phase == Phase::Failed
+    }
+
+    /// The disk has no room yet: it is looked at again later.
+    pub fn still_refused(&mut self, now: Now) {
+        if self.phase == Phase::DiskFailed {
+            let reason = self.reason.take().unwrap_or_default();
+            self.retry_later(reason, now, self.disk_attempts);
+            self.disk_attempts = self.disk_attempts.saturating_add(1);
+        }
     }
 
     /// What was taken is written: the disk works.

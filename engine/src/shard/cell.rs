@@ -11,7 +11,7 @@ use crate::ids::{FileId, Now, ShardId, TopicPartition};
 use crate::mirror::{LogPosition, Partition, Phase};
 use crate::serve::Watched;
 use crate::source::SourcePartition;
-use crate::store::Log;
+use crate::store::{Left, Log};
 
 /// A partition that this shard owns.
 #[derive(Debug)]
@@ -27,6 +27,10 @@ pub(super) struct Cell {
     pub located: Located,
     /// Whether the log is to be opened again as soon as nothing is under way in it.
     pub reopening: bool,
+    /// How it is opened then.
+    pub left: Left,
+    /// What a full disk had no room for: nothing is opened again before it has.
+    pub room_bytes: usize,
     /// The file that was written to last.
     pub file: Option<(Arc<Path>, FileId)>,
     /// Segments that were closed and are to be flushed once they are written.
@@ -83,6 +87,8 @@ impl Cell {
             mirror: None,
             located: Located::default(),
             reopening: false,
+            left: Left::Unclean,
+            room_bytes: 0,
             file: None,
             closed: VecDeque::new(),
             flushing: None,

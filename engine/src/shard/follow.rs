@@ -12,23 +12,12 @@ use crate::io::Io;
 use crate::mirror::{Failure, Partition};
 use crate::source::{SourceImage, SourceTopic};
 use crate::store::identity::{SourceCluster, read_topic_id, write_topic_id};
-use crate::store::{Checkpointed, Damage, DamageKind, Log, Place, folder_of};
+use crate::store::{Checkpointed, Damage, DamageKind, Left, Log, Place, Recovery, folder_of};
 
 use super::cell::Cell;
 use super::mail::Letter;
 use super::place::owner;
 use super::{Shard, ShardOptions};
-
-/// How a log was left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Left {
-    /// Closed by the process before.
-    Clean,
-    /// Not closed.
-    Unclean,
-    /// The disk has refused something of it in this process.
-    Refused,
-}
 
 /// How soon a source is looked at again that could not be written down.
 const SOURCE_AGAIN_AFTER: Duration = Duration::from_secs(10);
@@ -129,7 +118,7 @@ impl<I: Io> Shard<I> {
                         let was_unknown = cell.topic.id.is_zero();
                         cell.topic = Arc::clone(&topic);
                         if was_unknown && let Err(damage) = self.keep_topic_id(key) {
-                            self.disk_failed(key, &damage.to_string());
+                            self.damaged(key, &damage);
                         }
                     }
                     None if self.left_out.contains_key(&name) => {}
@@ -169,33 +158,33 @@ impl<I: Io> Shard<I> {
         let wall_ms = self.io.wall_clock_ms();
         let ShardOptions { data, log_config: config, .. } = &self.options;
         let place = Place { data, partition: name, config };
-        let (was_clean, disk) = (left == Left::Clean, self.io.disk());
-        let (log, recovery) = match left {
-            Left::Refused => Log::open_again(disk, place, checkpointed, wall_ms)?,
-            _ => Log::open(disk, place, checkpointed, was_clean, wall_ms)?,
-        };
+        let (log, recovery) = Log::open(self.io.disk(), place, checkpointed, left, wall_ms)?;
+        self.tell_recovery(name, &recovery, log.log_end());
+        // One that was never filled has nothing to lose: the source may begin anywhere.
+        let is_new = checkpointed == Checkpointed::default() && log.log_end() == Offset(0);
+        let key = self.add(name, &topic, log, is_new);
+        if left != Left::Clean
+            && !has_topic_id
+            && let Err(damage) = self.keep_topic_id(key)
+        {
+            self.damaged(key, &damage);
+        }
+        Ok(key)
+    }
+
+    /// Counts what was read again, and says what was cut.
+    pub(super) fn tell_recovery(&self, name: &TopicPartition, recovery: &Recovery, end: Offset) {
         self.metrics.recovered_bytes.add(recovery.bytes_scanned);
         if let Some(cut) = &recovery.cut {
             self.metrics.cut_bytes.add(cut.bytes);
             tracing::warn!(
-                "partition {name}: {} bytes cut from {} at {}: {}; the log goes on at offset {}",
+                "partition {name}: {} bytes cut from {} at {}: {}; the log goes on at offset {end}",
                 cut.bytes,
                 cut.file.display(),
                 cut.position,
                 cut.why,
-                log.log_end()
             );
         }
-        // One that was never filled has nothing to lose: the source may begin anywhere.
-        let is_new = checkpointed == Checkpointed::default() && log.log_end() == Offset(0);
-        let key = self.add(name, &topic, log, is_new);
-        if !was_clean
-            && !has_topic_id
-            && let Err(damage) = self.keep_topic_id(key)
-        {
-            self.disk_failed(key, &damage.to_string());
-        }
-        Ok(key)
     }
 
     /// Whether a folder is of the topic that the catalog has under its name: one that was copied here is

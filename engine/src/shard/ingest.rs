@@ -11,7 +11,7 @@ use crate::io::{Buffer, Io};
 use crate::mirror::admit::{Admission, admit};
 use crate::mirror::{Effect, Partition, Phase};
 use crate::source::{EndOfEpoch, Fetched, FetchedPartition, OffsetAt, PartitionAt, Question};
-use crate::store::{AppendPiece, Log, Place};
+use crate::store::AppendPiece;
 
 use super::Shard;
 use super::cell::Located;
@@ -119,22 +119,8 @@ impl<I: Io> Shard<I> {
                 let plan = |piece| Planned { key, start, piece, backfill };
                 planned.extend(pieces.into_iter().map(plan));
             }
-            Err(damage) => self.disk_failed(key, &damage.to_string()),
+            Err(damage) => self.damaged(key, &damage),
         }
-    }
-
-    /// The disk refused something of one partition: it stops, all others go on.
-    pub(super) fn disk_failed(&mut self, key: PartitionKey, reason: &str) {
-        self.metrics.append_failures.add(1);
-        let now = self.io.now();
-        let cell = &mut self.cells[key.0 as usize];
-        cell.log.append_failed();
-        let mut effects = Vec::new();
-        match &mut cell.mirror {
-            Some(mirror) => mirror.disk_failed(reason.to_string(), now, &mut effects),
-            None => tracing::error!("partition {}: {reason}", cell.name),
-        }
-        self.run_mirror(key, effects);
     }
 
     /// Carries out what a mirror decided, and keeps the sums over all partitions.
@@ -191,8 +177,7 @@ impl<I: Io> Shard<I> {
             }
             Effect::DiskFailed(reason) => {
                 tracing::error!(
-                    "partition {} takes nothing until its log can be opened again: {reason}; \
-                     free or mend the disk, nothing else is needed",
+                    "partition {} takes nothing until its log can be opened again: {reason}",
                     cell.name
                 );
             }
@@ -225,43 +210,6 @@ impl<I: Io> Shard<I> {
         }
     }
 
-    /// Opens a log again that the disk had refused something of, once nothing is under way in it.
-    pub(super) fn reopen(&mut self, key: PartitionKey) {
-        let cell = &mut self.cells[key.0 as usize];
-        if !cell.reopening || cell.writes > 0 || cell.flushing.is_some() {
-            return;
-        }
-        cell.reopening = false;
-        let name = cell.name.clone();
-        // What was written after the last flush is in doubt: recovery looks at all of it.
-        let checkpointed = cell.log.checkpointed();
-        let (data, config) = (Arc::clone(&self.options.data), Arc::clone(cell.log.config()));
-        let place = Place { data: &data, partition: &name, config: &config };
-        let wall_ms = self.io.wall_clock_ms();
-        // Recovery may remove segments and others take their names.
-        let segments = cell.log.segment_paths();
-        self.forget_files(segments);
-        match Log::open_again(self.io.disk(), place, checkpointed, wall_ms) {
-            Ok((log, recovery)) => {
-                self.metrics.recovered_bytes.add(recovery.bytes_scanned);
-                tracing::info!("partition {name}: the log is open again, up to {}", log.log_end());
-                let cell = &mut self.cells[key.0 as usize];
-                cell.log = log;
-                cell.file = None;
-                cell.closed.clear();
-                let position = cell.position();
-                let mut effects = Vec::new();
-                if let Some(mirror) = &mut cell.mirror {
-                    mirror.reopened(position, &mut effects);
-                }
-                self.run_mirror(key, effects);
-                self.upkeep.touched(key);
-                self.wake_all_watchers(key);
-            }
-            Err(damage) => self.disk_failed(key, &damage.to_string()),
-        }
-    }
-
     /// The log begins anew at another offset, after the last write to it has ended.
     fn start_at(&mut self, key: PartitionKey, offset: Offset) {
         let wall_ms = self.io.wall_clock_ms();
@@ -277,7 +225,7 @@ impl<I: Io> Shard<I> {
                 self.upkeep.touched(key);
                 self.wake_all_watchers(key);
             }
-            Err(damage) => self.disk_failed(key, &damage.to_string()),
+            Err(damage) => self.damaged(key, &damage),
         }
     }
 
@@ -393,7 +341,12 @@ impl<I: Io> Shard<I> {
             if let Some(mirror) = &mut self.cells[key.0 as usize].mirror {
                 mirror.on_time(now, &mut effects);
             }
+            let reads_a_log = effects.contains(&Effect::Reopen);
             self.run_mirror(key, effects);
+            if reads_a_log {
+                // Others wait for this thread: the next one has the next turn.
+                return;
+            }
         }
     }
 

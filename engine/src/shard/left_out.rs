@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use crate::ids::{Now, TopicPartition};
 use crate::io::{Io, IoErrorKind};
-use crate::store::{Checkpointed, Damage, DamageKind, folder_of};
+use crate::store::{Checkpointed, Damage, DamageKind, Left, folder_of};
 
 use super::Shard;
-use super::follow::Left;
 
 /// How soon an operator who freed a disk sees his partitions come back.
 const AGAIN_AFTER: Duration = Duration::from_secs(5);
@@ -71,7 +70,7 @@ impl<I: Io> Shard<I> {
             Err(error) => Err(error.into()),
             // What the attempt before has left half-way is looked at whole.
             Ok(_) => {
-                let key = self.open_log(name, left.checkpointed, Left::Refused)?;
+                let key = self.open_log(name, left.checkpointed, Left::FlushFailed)?;
                 self.cells[key.0 as usize].is_new = left.is_new;
                 Ok(())
             }

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! A turn reaps what completed, reads the mail, does what time asks for, and sleeps. Nothing in it
-//! goes over all partitions.
+//! goes over all partitions, but for the check of retention every some minutes and the last turns of all.
 
 #![forbid(unsafe_code)]
 
@@ -27,6 +27,7 @@ mod losses;
 pub mod mail;
 mod peers;
 pub mod place;
+mod reopen;
 mod slab;
 mod upkeep;
 mod write;
@@ -45,10 +46,9 @@ use crate::mirror::Phase;
 use crate::serve::{ServeOptions, Server};
 use crate::source::{Link, LinkOptions, PeerKey, SourceImage};
 use crate::store::identity::SourceCluster;
-use crate::store::{Checkpointed, LogConfig};
+use crate::store::{Checkpointed, Left, LogConfig};
 use cell::Cell;
 use clients::Client;
-use follow::Left;
 use mail::{DeskLetter, Letter, Mailbox, Slot};
 use peers::Peer;
 use slab::Slab;
@@ -68,8 +68,8 @@ pub struct ShardOptions {
     pub catalog: Catalog,
     /// The partitions of the data folder that this shard owns.
     pub partitions: Vec<(TopicPartition, Checkpointed)>,
-    /// Whether the logs were closed before the last process ended.
-    pub was_clean: bool,
+    /// How the last process left the logs.
+    pub left: Left,
     /// Whose topics the data folder holds, where it says so.
     pub source: Option<SourceCluster>,
     /// From this size on a frame is put where its records can be written from as they are.
@@ -186,7 +186,7 @@ impl<I: Io> Shard<I> {
             admitted: Vec::new(),
             done: Vec::new(),
         };
-        let left = if shard.options.was_clean { Left::Clean } else { Left::Unclean };
+        let left = shard.options.left;
         for (name, checkpointed) in partitions {
             if let Err(damage) = shard.open_log(&name, checkpointed, left) {
                 shard.leave_out(&name, (checkpointed, false), &damage);
@@ -285,6 +285,8 @@ impl<I: Io> Shard<I> {
     fn read(&mut self, letter: Letter) {
         let now = self.io.now();
         match letter {
+            // Who ends makes no logs that nobody would close.
+            Letter::Topics(_) | Letter::Image(_) if self.ending != Ending::No => {}
             Letter::Topics(topics) => self.put_topics(topics),
             Letter::Image(image) => self.follow_image(image),
             Letter::RefreshWanted { topics, ticket } => {

@@ -45,6 +45,8 @@ pub(super) struct Upkeep {
     pub(super) open_again: VecDeque<(Now, TopicPartition)>,
     /// Metadata that could not be taken when it came, and when it is tried again.
     pub(super) image_again: Option<(Now, Arc<SourceImage>)>,
+    /// It is written down that a flush has failed.
+    pub(super) flush_failed: bool,
     mail_waits: bool,
     /// The taking of clients has failed, and none was taken since.
     pub accept_fails: bool,
@@ -66,6 +68,7 @@ impl Upkeep {
             gone: VecDeque::new(),
             open_again: VecDeque::new(),
             image_again: None,
+            flush_failed: false,
             mail_waits: false,
             accept_fails: false,
             accept_again: None,
@@ -166,8 +169,10 @@ impl<I: Io> Shard<I> {
             gone.push(file);
         }
         self.forget_files(gone);
-        self.image_again(now);
-        self.open_left_out(now);
+        if self.ending == Ending::No {
+            self.image_again(now);
+            self.open_left_out(now);
+        }
         while let Some((at, file)) = self.upkeep.removed.pop_front() {
             if at > now {
                 self.upkeep.removed.push_front((at, file));
@@ -194,7 +199,7 @@ impl<I: Io> Shard<I> {
                 self.remove_later(removed, now);
                 self.upkeep.touched(key);
             }
-            Err(damage) => self.disk_failed(key, &damage.to_string()),
+            Err(damage) => self.damaged(key, &damage),
         }
     }
 
@@ -259,6 +264,7 @@ impl<I: Io> Shard<I> {
         }
         // A log that could not be opened was perhaps left half-way through its recovery.
         let mut clean = self.left_out.is_empty();
+        let mut is_in_doubt = false;
         let mut partitions = Vec::new();
         for cell in self.cells.drain(..) {
             let mut checkpoint = checkpoint_of(&cell);
@@ -270,10 +276,14 @@ impl<I: Io> Shard<I> {
                 }
                 Err(damage) => {
                     clean = false;
+                    is_in_doubt = true;
                     let name = checkpoint.partition;
                     tracing::error!("partition {name} could not be closed: {damage}");
                 }
             }
+        }
+        if is_in_doubt {
+            self.mark_flush_failed();
         }
         // Nothing is left that a letter or a moment could be about.
         self.keys.clear();

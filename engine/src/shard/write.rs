@@ -64,7 +64,7 @@ impl<I: Io> Shard<I> {
             }
             // Something before it failed: what is on disk is for recovery to say.
             Done::Written { .. } => {}
-            Done::Failed { error } => self.disk_failed(key, &error.to_string()),
+            Done::Failed { error } => self.write_refused(key, bytes as usize, &error),
             other => unreachable!("a write answered {other:?}"),
         }
         self.located(key);
@@ -87,7 +87,7 @@ impl<I: Io> Shard<I> {
         let cell = &mut self.cells[key.0 as usize];
         let plan = match cell.log.flush_plan(self.io.disk()) {
             Ok(plan) => plan,
-            Err(damage) => return self.disk_failed(key, &damage.to_string()),
+            Err(damage) => return self.damaged(key, &damage),
         };
         if plan.files.is_empty() {
             return;
@@ -109,22 +109,17 @@ impl<I: Io> Shard<I> {
         let cell = &mut self.cells[key.0 as usize];
         let Some(flushing) = &mut cell.flushing else { return };
         flushing.left -= 1;
-        let mut reason = None;
-        if let Done::Failed { error } = done {
-            flushing.failed = true;
-            reason = Some(error.to_string());
-        }
+        flushing.failed |= matches!(done, Done::Failed { .. });
         let finished = (flushing.left == 0).then_some(*flushing);
-        if let Some(reason) = reason {
-            // A failed flush may have dropped pages: nothing after it can be trusted to be on disk.
-            self.disk_failed(key, &reason);
+        if let Done::Failed { error } = done {
+            self.flush_refused(key, &error);
         }
         let cell = &mut self.cells[key.0 as usize];
         let Some(Flushing { up_to, failed, .. }) = finished else { return };
         cell.flushing = None;
         // The flush was of this log: one that is opened in its place has files that nobody flushed.
         if !failed && let Err(damage) = cell.log.flushed(self.io.disk(), up_to) {
-            self.disk_failed(key, &damage.to_string());
+            self.damaged(key, &damage);
             return self.reopen(key);
         }
         self.upkeep.touched(key);

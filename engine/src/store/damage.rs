@@ -51,22 +51,25 @@ impl Damage {
     }
 }
 
+/// What to do where a disk refuses something.
+#[must_use]
+pub const fn remedy_for(kind: IoErrorKind) -> &'static str {
+    match kind {
+        IoErrorKind::DiskFull => "free room on the disk, then the log opens again by itself",
+        IoErrorKind::NotFound => "somebody else removed it: keep other programs out of the folder",
+        IoErrorKind::Exhausted => "raise the limit of open files of this process",
+        _ => "look at the system's log for the disk; once it works the log opens again by itself",
+    }
+}
+
 impl From<DiskError> for Damage {
     fn from(error: DiskError) -> Self {
-        let remedy = match error.kind {
-            IoErrorKind::DiskFull => "free room on the disk, then the log opens again",
-            IoErrorKind::NotFound => {
-                "somebody else removed it: keep other programs out of the folder"
-            }
-            IoErrorKind::Exhausted => "raise the limit of open files of this process",
-            _ => "look at the system's log for the disk, then open the log again",
-        };
         Self {
             kind: DamageKind::Disk(error.kind),
             wrong: format!("cannot {}: {}", error.operation, error.reason),
             file: error.path,
             position: None,
-            remedy,
+            remedy: remedy_for(error.kind),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Who a data folder and a log belong to, and how the last owner left: `meta.properties`,
-//! `partition.metadata` and `.kafka_cleanshutdown`, as Kafka writes them, and one file of ours: which
-//! cluster's topics a data folder holds.
+//! `partition.metadata` and `.kafka_cleanshutdown`, as Kafka writes them, and two files of ours: which
+//! cluster's topics a data folder holds, and whether a flush has failed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use crate::io::Disk;
 const META_PROPERTIES: &str = "meta.properties";
 const SOURCE: &str = "farspan-source.properties";
 const CLEAN_SHUTDOWN: &str = ".kafka_cleanshutdown";
+const FLUSH_FAILED: &str = "farspan-flush-failed";
 
 /// What `meta.properties` says, in its version 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,6 +208,40 @@ impl CleanShutdown {
         let epoch = self.broker_epoch.unwrap_or(-1);
         let text = format!("{{\"version\":0,\"brokerEpoch\":{epoch}}}");
         Ok(disk.replace(&data.join(CLEAN_SHUTDOWN), text.as_bytes())?)
+    }
+}
+
+/// The file that says that a flush has failed since the last clean stop. The process that it failed for
+/// may end before it has written the bytes again, and the next one is not told by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushFailed;
+
+impl FlushFailed {
+    /// The file.
+    #[must_use]
+    pub fn file(data: &Path) -> PathBuf {
+        data.join(FLUSH_FAILED)
+    }
+
+    /// Whether the file is there.
+    pub fn is_marked(disk: &mut dyn Disk, data: &Path) -> Result<bool, Damage> {
+        Ok(read_whole(disk, &Self::file(data), 64 << 10)?.is_some())
+    }
+
+    /// Puts the file there, durably.
+    pub fn mark(disk: &mut dyn Disk, data: &Path) -> Result<(), Damage> {
+        let text = "A flush has failed: after an unclean stop what is not known to be on disk is \
+                    written again.\n";
+        Ok(disk.replace(&Self::file(data), text.as_bytes())?)
+    }
+
+    /// Takes it away once all logs are closed.
+    pub fn clear(disk: &mut dyn Disk, data: &Path) -> Result<(), Damage> {
+        if Self::is_marked(disk, data)? {
+            disk.remove(&Self::file(data))?;
+            disk.sync(data)?;
+        }
+        Ok(())
     }
 }
 

@@ -52,13 +52,13 @@ mod truncate;
 
 pub use append::AppendPiece;
 pub use config::LogConfig;
-pub use damage::{Damage, DamageKind};
+pub use damage::{Damage, DamageKind, remedy_for};
 pub use epochs::LeaderEpochs;
 pub use flush::FlushPlan;
 pub use log::{Checkpointed, Log, Place, folder_of};
 pub use lookup::TimestampedOffset;
 pub use producers::{Producer, Producers};
 pub use read::{Isolation, ReadError, ReadPlan};
-pub use recover::{Cut, Recovery};
+pub use recover::{Cut, Left, Recovery};
 pub use retain::{Removed, mark_deleted};
 pub use transactions::{AbortedTransaction, read_all as read_transactions};

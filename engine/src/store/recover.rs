@@ -63,37 +63,29 @@ struct Opening<'a> {
     recovery: Recovery,
 }
 
+/// How a log was left by its last owner, and so how much of it is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// Closed: all of it.
+    Clean,
+    /// Not closed: what lies below the recovery point.
+    Unclean,
+    /// A flush of it may have failed since. The kernel counts what a flush could not write as written,
+    /// and goes on to show it, also to the next process: recovery would find all of it whole, and the
+    /// next flush would have nothing to do. So what is found above the recovery point is written again.
+    FlushFailed,
+}
+
 impl Log {
-    /// Opens a log, after a clean shutdown or with recovery.
+    /// Opens a log, with recovery where it was not closed.
     pub fn open(
         disk: &mut dyn Disk,
         place: Place<'_>,
         checkpointed: Checkpointed,
-        was_clean: bool,
+        left: Left,
         wall_ms: i64,
     ) -> Result<(Self, Recovery), Damage> {
-        Self::open_from(disk, place, (checkpointed, was_clean, false), wall_ms)
-    }
-
-    /// Opens a log again after the disk has refused something of it in this process. The kernel counts
-    /// what a flush could not write as written, and goes on to show it: recovery would find all of it
-    /// whole, and the next flush would have nothing to do. So what recovery finds above the recovery
-    /// point is written again.
-    pub fn open_again(
-        disk: &mut dyn Disk,
-        place: Place<'_>,
-        checkpointed: Checkpointed,
-        wall_ms: i64,
-    ) -> Result<(Self, Recovery), Damage> {
-        Self::open_from(disk, place, (checkpointed, false, true), wall_ms)
-    }
-
-    fn open_from(
-        disk: &mut dyn Disk,
-        place: Place<'_>,
-        (checkpointed, was_clean, writes_again): (Checkpointed, bool, bool),
-        wall_ms: i64,
-    ) -> Result<(Self, Recovery), Damage> {
+        let was_clean = left == Left::Clean;
         let folder: Arc<Path> = folder_of(place.data, place.partition).into();
         let recovery = Recovery { leftovers: sweep::sweep(disk, &folder)?, ..Recovery::default() };
         let mut opening = Opening {
@@ -103,7 +95,7 @@ impl Log {
             wall_ms,
             log_start: checkpointed.log_start,
             recovery_point: checkpointed.recovery_point,
-            writes_again,
+            writes_again: left == Left::FlushFailed,
             segments: Vec::new(),
             are_indexed: Vec::new(),
             snapshots: BTreeSet::new(),

@@ -7,8 +7,8 @@ use wire::ids::{LeaderEpoch, Offset, PartitionIndex, TopicId};
 
 use super::testing::{MemoryDisk, Spec, admit};
 use super::{
-    AppendPiece, Checkpointed, DamageKind, Isolation, Log, LogConfig, Place, ReadError, Recovery,
-    folder_of,
+    AppendPiece, Checkpointed, DamageKind, Isolation, Left, Log, LogConfig, Place, ReadError,
+    Recovery, folder_of,
 };
 use crate::ids::TopicPartition;
 use crate::io::Disk;
@@ -54,7 +54,8 @@ fn open(
     config: &Arc<LogConfig>,
 ) -> (Log, Recovery) {
     let place = Place { data: data(), partition: &partition(), config };
-    Log::open(disk, place, checkpointed, was_clean, 0).expect("a sound log")
+    let left = if was_clean { Left::Clean } else { Left::Unclean };
+    Log::open(disk, place, checkpointed, left, 0).expect("a sound log")
 }
 
 /// Does what the shard does: plans, writes, reports.

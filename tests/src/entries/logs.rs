@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::ids::TopicPartition;
 use engine::mirror::admit::{Expectation, admit};
-use engine::store::{Checkpointed, Isolation, Log, LogConfig, Place, folder_of};
+use engine::store::{Checkpointed, Isolation, Left, Log, LogConfig, Place, folder_of};
 use wire::batch::{BatchBuilder, NewRecord};
 use wire::ids::{LeaderEpoch, Offset, PartitionIndex};
 
@@ -61,7 +61,8 @@ pub fn recovery(data: &[u8]) {
     });
     let open = |disk: &mut MemoryDisk, checkpointed, was_clean| {
         let place = Place { data: data_folder, partition: &name, config: &config };
-        Log::open(disk, place, checkpointed, was_clean, WALL_MS)
+        let left = if was_clean { Left::Clean } else { Left::Unclean };
+        Log::open(disk, place, checkpointed, left, WALL_MS)
     };
     let Ok((mut log, _)) = open(&mut disk, checkpointed, was_clean) else { return };
     look_around(&mut log, &mut disk);
@@ -142,7 +143,7 @@ fn append_and_reopen(mut log: Log, disk: &mut MemoryDisk) {
     let last_stable = log.last_stable_offset();
     let checkpointed = log.close(disk).expect("a log closes");
     let place = Place { data: Path::new("/d"), partition: &name, config: &config };
-    let opened = Log::open(disk, place, checkpointed, true, WALL_MS);
+    let opened = Log::open(disk, place, checkpointed, Left::Clean, WALL_MS);
     let (log, _) = opened.expect("a closed log opens");
     assert_eq!(log.log_end(), end.next());
     assert_eq!(log.last_stable_offset(), last_stable);

@@ -101,6 +101,8 @@ pub struct Drive {
     pub gone: Vec<Gone>,
     /// The sync that fails now drops what it was to save.
     drops: bool,
+    /// A sync has dropped something that is not on the disk since.
+    pub dropped: bool,
 }
 
 type Outcome<T> = Result<T, DiskError>;
@@ -130,12 +132,14 @@ impl Drive {
             fuse: None,
             gone: Vec::new(),
             drops: false,
+            dropped: false,
         }
     }
 
     /// The power goes: what was not synced is lost in parts.
     pub fn power_cut(&mut self) {
         let survive = *self.random.pick(&[0, 300, 500, 700, 950, 1_000]);
+        self.dropped = false;
         for node in &mut self.nodes {
             match node {
                 Node::File(file) => file.power_cut(survive, &mut self.random),
@@ -214,7 +218,10 @@ impl Drive {
     /// Syncs an open file, or says that this failed.
     pub fn sync_node(&mut self, node: NodeId, fails: bool) {
         match &mut self.nodes[node.0] {
-            Node::File(file) if fails && std::mem::take(&mut self.drops) => file.sync_dropped(),
+            Node::File(file) if fails && std::mem::take(&mut self.drops) => {
+                self.dropped = true;
+                file.sync_dropped();
+            }
             Node::File(_) if fails => {}
             Node::File(file) => file.sync(),
             Node::Folder(_) if fails => {}

@@ -28,8 +28,9 @@
 //! | `UncleanElection`| records are lost at the source                              | a mirror that has them stops            |
 
 //!
-//! `SyncDrops` comes only in runs where no process starts again without the machine: it would read the
-//! dropped pages from memory, believe them, and lose them when the power goes. Nobody survives that.
+//! Where a process dies between a sync that drops and its word of that on the disk, the machine starts
+//! again with it: the next process would read the dropped pages from memory, believe them, and lose them
+//! when the power goes. Nobody survives that.
 
 use super::random::Random;
 
@@ -101,9 +102,6 @@ impl Fault {
             if random.chance(often) {
                 some.push(fault);
             }
-        }
-        if some.iter().any(|fault| matches!(fault, Self::Kill | Self::Restart)) {
-            some.retain(|&fault| fault != Self::SyncDrops);
         }
         some
     }

@@ -18,7 +18,7 @@ use engine::shard::mail::{DeskLetter, Letter, Mailbox, Slot};
 use engine::shard::place::owner;
 use engine::shard::{Post, Shard, ShardOptions};
 use engine::source::LinkOptions;
-use engine::store::identity::CleanShutdown;
+use engine::store::identity::{CleanShutdown, FlushFailed};
 use engine::store::{Checkpointed, LogConfig};
 use wire::ids::{BrokerId, TopicId};
 
@@ -78,7 +78,7 @@ fn options(setup: &Setup, found: &Found, id: ShardId, seed: u64) -> ShardOptions
         },
         catalog: found.catalog.clone(),
         partitions: found.partitions.iter().filter(mine).cloned().collect(),
-        was_clean: found.was_clean,
+        left: found.left,
         source: found.source.clone(),
         placed_bytes_least: setup.placed_bytes_least,
         checkpoint_interval: setup.checkpoint_interval,
@@ -217,7 +217,11 @@ impl Process {
         // Where it fails the next letter tries again.
         let _ = self.checkpoints.write(&mut disk, &self.data);
         if self.has_ended() && self.clean {
-            let _ = CleanShutdown { broker_epoch: None }.write(&mut disk, &self.data);
+            let clean = CleanShutdown { broker_epoch: None };
+            if clean.write(&mut disk, &self.data).is_ok() {
+                self.space.borrow_mut().drive.dropped = false;
+                let _ = FlushFailed::clear(&mut disk, &self.data);
+            }
         }
         seen
     }

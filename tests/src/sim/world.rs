@@ -6,6 +6,7 @@ use std::path::Path;
 use engine::ids::ConnId;
 use engine::io::{Done, IoErrorKind};
 use engine::shard::mail::DeskLetter;
+use engine::store::identity::FlushFailed;
 use tools::synthetic::{Cluster, Settings};
 
 use super::client::Client;
@@ -296,6 +297,10 @@ impl World {
         if self.process.is_some() {
             return Ok(true);
         }
+        if self.space.borrow().drive.dropped && !self.is_flush_failure_told() {
+            self.oracle.crashed(true);
+            self.space.borrow_mut().drive.power_cut();
+        }
         let struck = self.space.borrow().drive.struck;
         let start = || Process::start(&self.space, &self.setup);
         match catch_unwind(AssertUnwindSafe(start)) {
@@ -328,6 +333,12 @@ impl World {
             }
             Err(cause) => resume_unwind(cause),
         }
+    }
+
+    /// Whether the process before wrote down that a flush had failed.
+    fn is_flush_failure_told(&self) -> bool {
+        let drive = &self.space.borrow().drive;
+        drive.find(&FlushFailed::file(Path::new(DATA))).is_some()
     }
 
     /// Stops the process and waits for its end. Gives whether it was clean; false also where it died.

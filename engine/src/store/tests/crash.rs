@@ -244,7 +244,7 @@ fn indexes_that_were_half_made_anew_are_begun_again() {
         for writes in 0.. {
             let mut disk = MemoryDisk { writes_left: Some(writes), ..disk.clone() };
             let place = Place { data: data(), partition: &partition(), config: &config };
-            let stopped = Log::open(&mut disk, place, checkpointed, true, 0).is_err();
+            let stopped = Log::open(&mut disk, place, checkpointed, Left::Clean, 0).is_err();
             disk.writes_left = None;
             let _ = open(&mut disk, checkpointed, true, &config);
             for (file, bytes) in &right {
@@ -423,7 +423,7 @@ fn a_flushed_batch_that_changed_is_damage_and_not_cut_away() {
     disk.files.remove(&file.with_extension("index"));
     disk.files.get_mut(&file).expect("there")[100] ^= 1;
     let place = Place { data: data(), partition: &partition(), config: &small() };
-    let damage = Log::open(&mut disk, place, checkpointed, true, 0).expect_err("broken");
+    let damage = Log::open(&mut disk, place, checkpointed, Left::Clean, 0).expect_err("broken");
     assert_eq!((damage.kind, damage.file.as_path()), (DamageKind::Corrupt, file.as_path()));
 }
 

@@ -48,7 +48,7 @@ fn measures_recovery_and_append() {
         let count = batches.len() * 8;
         let (start, checkpointed) = (Instant::now(), Checkpointed::default());
         let (log, recovery) =
-            Log::open(&mut disk, place, checkpointed, false, 0).expect("a sound log");
+            Log::open(&mut disk, place, checkpointed, Left::Unclean, 0).expect("a sound log");
         let took = start.elapsed();
         assert_eq!((log.log_end().0, recovery.cut), (first * 8, None));
         println!(
