@@ -15,6 +15,7 @@ use crate::desk::checkpoints::Checkpoints;
 use crate::ids::TopicPartition;
 use crate::io::{Disk, IoErrorKind};
 use crate::limits;
+use crate::store::checkpoint::Checkpoint;
 use crate::store::identity::{
     CleanShutdown, FlushFailed, MetaProperties, SourceCluster, read_topic_id,
 };
@@ -146,6 +147,7 @@ pub fn look_through(
     check_source(data, expected, source.as_ref())?;
     let mut checkpoints = Checkpoints::read(disk, data).map_err(|e| said(&e))?;
     let names = partitions_in(disk, data)?;
+    refuse_brokers(disk, data, &names, source.is_some())?;
     if let Some(gone) = checkpoints.keep(&names) {
         tracing::warn!("the checkpoints of logs that are gone are forgotten, such as of {gone}");
     }
@@ -243,6 +245,29 @@ fn refuse_strangers(disk: &mut dyn Disk, data: &Path) -> Result<(), FolderError>
     }
 }
 
+/// A broker's logs are the broker's, also while it is stopped: a mirror would write into them. Before the
+/// first log of a mirror is made, its folder says whose topics it holds; later it has checkpoints that no
+/// broker writes.
+fn refuse_brokers(
+    disk: &mut dyn Disk,
+    data: &Path,
+    names: &[TopicPartition],
+    has_source: bool,
+) -> Result<(), FolderError> {
+    let has_checkpoint = disk.length(&data.join(Checkpoint::LeaderEpoch.name())).is_ok();
+    if names.is_empty() || has_source || has_checkpoint {
+        return Ok(());
+    }
+    Err(FolderError(format!(
+        "{} holds logs, such as {}, that farspan has not mirrored: it is the log.dir of a Kafka broker; \
+         give --data an empty folder. Where farspan did make it, put {} there, with \
+         `cluster.id=` and the id of the source cluster",
+        data.display(),
+        names[0],
+        SourceCluster::file(data).display(),
+    )))
+}
+
 /// The logs in a data folder, by the names of their folders (`TOPIC-PARTITION`). Others, such as those
 /// that Kafka has renamed to `-delete` or `-stray`, are left alone.
 fn partitions_in(disk: &mut dyn Disk, data: &Path) -> Result<Vec<TopicPartition>, FolderError> {
@@ -334,6 +359,22 @@ mod tests {
         assert!(refused.0.contains("holds topics of cluster A, not of B"), "{refused}");
         assert_eq!(look(data, Some("A")).expect("the right one").left, Left::Clean);
         assert_eq!(look(data, Some("A")).expect("the right one").left, Left::Unclean);
+    }
+
+    /// A broker that was stopped had its logs written into, where its node id was ours.
+    #[test]
+    fn the_logs_of_a_broker_are_not_ours_also_while_it_is_stopped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let data = folder.path();
+        look(data, None).expect("a new folder");
+        std::fs::create_dir(data.join("orders-0")).expect("made");
+        let refused = look(data, None).expect_err("a broker's");
+        assert!(
+            refused.0.contains("logs, such as orders-0, that farspan has not mirrored"),
+            "{refused}"
+        );
+        SourceCluster { cluster_id: "A".into() }.write(&mut HostDisk, data).expect("written");
+        look(data, None).expect("a mirror's");
     }
 
     #[test]

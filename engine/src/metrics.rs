@@ -67,7 +67,7 @@ metrics! {
     Counter source_fetches: "Fetch answers received from source brokers";
     Counter source_connections_lost: "Connections to source brokers that ended in an error";
     Gauge source_brokers_unreachable: "Source brokers that cannot be spoken with";
-    Gauge source_lost: "1 while no broker of the source gives metadata that can be used";
+    Gauge source_lost: "1 while no broker of the source can be used, for metadata or to fetch";
     Counter admitted_batches: "Record batches whose CRC and header were checked and taken";
     Counter admitted_bytes: "Bytes of record batches that were taken";
     Counter refused_batches: "Record batches that were refused";

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use wire::ids::TopicId;
 
+use crate::catalog::Topic;
 use crate::config::Config;
 use crate::desk::{self, DeskOptions};
 use crate::folder::{self, FolderError, Found, Lock};
@@ -23,6 +24,7 @@ use crate::serve::ServeOptions;
 use crate::shard::mail::{Letter, Mailbox, Slot};
 use crate::shard::place::owner;
 use crate::shard::{Post, Shard, ShardOptions};
+use crate::source::Exclusion;
 use crate::store::Checkpointed;
 
 /// Why a node cannot start or had to end: one sentence that names the thing and what to do.
@@ -77,6 +79,7 @@ impl Node {
         let count = config.shards.max(1);
         let starting = start_rings(config, count)?;
         let found = look_through(config)?;
+        tell_outside(config, &found);
         let boxes: Vec<_> = (0..count).map(|_| Mailbox::new()).collect();
         let wakers: Vec<_> = starting.iter().map(|ring| ring.waker.clone()).collect();
         let ways = || -> Vec<Slot<Letter>> {
@@ -356,6 +359,27 @@ fn open_doors(config: &Config, address: SocketAddr, doors: &[Door]) -> Result<()
         bound.recv().map_err(|_| gone())?.map_err(NodeError)?;
     }
     Ok(())
+}
+
+/// Says which topics in the folder the patterns leave out: nobody asks the source for them.
+fn tell_outside(config: &Config, found: &Found) {
+    let Some(source) = &config.source else { return };
+    let is_outside = |topic: &&Arc<Topic>| {
+        matches!(
+            source.topics.check(&topic.name, false),
+            Err(Exclusion::NotIncluded | Exclusion::Excluded(_))
+        )
+    };
+    let mut outside = found.catalog.topics().filter(is_outside);
+    if let Some(first) = outside.next() {
+        let count = 1 + outside.count();
+        tracing::warn!(
+            "{count} topics in {} match no pattern, such as {}: they are served as they are and not \
+             mirrored; widen --topics, or move their folders away while farspan is stopped",
+            config.data.display(),
+            first.name
+        );
+    }
 }
 
 fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> ShardOptions {

@@ -194,5 +194,5 @@ fn what_a_failed_flush_dropped_is_written_again() {
 /// out of memory.
 #[test]
 fn what_a_failed_flush_dropped_is_written_again_by_the_next_process_too() {
-    survives(&[Fault::SyncDrops, Fault::PowerCut, Fault::Kill, Fault::Restart], 90..106);
+    survives(&[Fault::SyncDrops, Fault::PowerCut, Fault::Kill, Fault::Restart], 1053..1059);
 }

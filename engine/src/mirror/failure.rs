@@ -63,22 +63,24 @@ impl fmt::Display for Failure {
             Self::Diverged { epoch, source_end, log_end } => write!(
                 f,
                 "epoch {epoch} ends at {source_end} at the source but our log goes on to {log_end}: \
-                 an unclean leader election lost records there; compare both logs, then remove the \
-                 partition's folder here to mirror it anew"
+                 an unclean leader election lost records there; compare both logs; to \
+                 mirror it anew, stop farspan, move the partition's folder away, and start it again"
             ),
             Self::SourceShorter { source_end, log_end } => write!(
                 f,
                 "the source's log ends at {source_end}, ours at {log_end}: records were lost there; \
-                 compare both logs, then remove the partition's folder here to mirror it anew"
+                 compare both logs; to mirror it anew, stop farspan, move the partition's folder away, and \
+                 start it again"
             ),
             Self::Recreated { ours, theirs } => write!(
                 f,
-                "the topic was created again at the source (id {theirs}, ours is {ours}); remove or \
-                 rename the topic's folders here to mirror the new one"
+                "the topic was created again at the source (id {theirs}, ours is {ours}); to \
+                 mirror the new one, stop farspan, move the topic's folders away, and start it again"
             ),
-            Self::SourceDeleted => {
-                f.write_str("the topic was deleted at the source; what was mirrored is kept")
-            }
+            Self::SourceDeleted => f.write_str(
+                "the topic was deleted at the source; what was mirrored is kept, and served, until \
+                 farspan is stopped and the topic's folders are moved away",
+            ),
         }
     }
 }

@@ -69,6 +69,8 @@ pub enum Effect {
     RecordLoss(Loss),
     /// Ask for newer metadata.
     Refresh,
+    /// Say that it has waited for a while, and for what.
+    Waits(String),
     /// Say loudly that the disk refused, and why.
     DiskFailed(String),
     /// Open the log again, through recovery; answer with [`Partition::reopened`], or with
@@ -82,6 +84,8 @@ pub enum Effect {
 const RETRY_LEAST: Duration = Duration::from_millis(100);
 /// How long to wait at most: an operator who mends something sees it taken up within this time.
 const RETRY_MOST: Duration = Duration::from_secs(30);
+/// After so many failures in a row, some seconds, it is told of: what mends itself has done so by then.
+const WAITS_TOLD: u32 = 5;
 /// How often bytes that were refused at the same offset are asked for again: damage on the way
 /// here mends itself, damage in the source's log does not.
 const REFUSALS_MAX: u32 = 3;
@@ -108,7 +112,7 @@ pub struct Partition {
     attempts: u32,
     /// Failures of the disk since a write last succeeded: what was taken again is not yet written.
     disk_attempts: u32,
-    /// The offset that the source did not have when it was last asked for one that it lacks.
+    /// The offset that was out of the source's range, where its range was asked for because of that.
     out_of_range: Option<Offset>,
     refusals: u32,
     /// What the source no longer has, while [`Phase::Recording`].
@@ -288,7 +292,7 @@ impl Partition {
                 self.tell_loss(reason, effects);
             }
             (None, Some(refusal)) => self.refused_bytes(refusal, now, effects),
-            (None, None) => self.fetch_after_jump(effects),
+            (None, None) => self.wait(nothing_new(admission, next), now, effects),
         }
     }
 
@@ -350,6 +354,10 @@ impl Partition {
             (self.attempts, self.refusals) = (0, 0);
         }
         match &admission.refusal {
+            // To ask for the same at once would go on for ever.
+            None if admission.length == 0 => {
+                self.wait(nothing_new(admission, self.position.end), now, effects);
+            }
             None => self.fetch(effects),
             Some(refusal) => self.refused_bytes(refusal, now, effects),
         }
@@ -389,22 +397,23 @@ impl Partition {
         }
         let fetches = matches!(self.phase, Phase::Mirroring | Phase::Recording);
         let at = self.expectation().next;
-        // Where it is within the ends that the source tells, asking at once would go on for ever.
-        if error == ErrorCode::OFFSET_OUT_OF_RANGE
-            && fetches
-            && self.out_of_range.replace(at) != Some(at)
-        {
-            effects.push(Effect::StopFetching);
-            self.enter(Phase::Locating);
-            effects.push(Effect::Locate);
-            return;
+        if error == ErrorCode::OFFSET_OUT_OF_RANGE && fetches {
+            // Where the offset is within the ends that the source tells, to ask for these each time
+            // would go on for ever: every other time it waits.
+            self.out_of_range = (self.out_of_range != Some(at)).then_some(at);
+            if self.out_of_range.is_some() {
+                effects.push(Effect::StopFetching);
+                self.enter(Phase::Locating);
+                effects.push(Effect::Locate);
+                return;
+            }
         }
         if error == ErrorCode::UNKNOWN_LEADER_EPOCH || error.retriable() {
             effects.push(Effect::Refresh);
         }
         let reason = match error {
             ErrorCode::OFFSET_OUT_OF_RANGE => {
-                format!("the source answered {error} for offset {at}, which it says that it has")
+                format!("the source answered {error} for offset {at} again and again")
             }
             error => format!("the source answered {error}"),
         };
@@ -489,8 +498,11 @@ impl Partition {
         }
         effects.push(Effect::StopFetching);
         self.enter(Phase::Waiting);
-        self.retry_later(reason, now, self.attempts);
         self.attempts = self.attempts.saturating_add(1);
+        if self.attempts == WAITS_TOLD {
+            effects.push(Effect::Waits(reason.clone()));
+        }
+        self.retry_later(reason, now, self.attempts - 1);
     }
 
     fn retry_later(&mut self, reason: String, now: Now, attempts: u32) {
@@ -515,5 +527,15 @@ impl Partition {
         assert!(self.phase.next().contains(&phase), "from {} to {phase}", self.phase);
         self.phase = phase;
         self.jump = None;
+    }
+}
+
+/// What is wrong with an answer that has bytes, and none that can be taken.
+fn nothing_new(admission: &Admission, asked: Offset) -> String {
+    match admission.wanted {
+        Some(bytes) => format!(
+            "the source answered a fetch from {asked} with the beginning of a batch of {bytes} bytes"
+        ),
+        None => format!("the source answered a fetch from {asked} with batches below it"),
     }
 }

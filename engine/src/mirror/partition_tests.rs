@@ -179,11 +179,13 @@ fn a_log_start_that_jumps_again_meanwhile_is_one_loss_up_to_there() {
 }
 
 #[test]
-fn bytes_after_a_jump_that_tell_nothing_are_asked_for_again_and_bad_ones_refused() {
+fn bytes_after_a_jump_that_tell_nothing_are_asked_for_later_and_bad_ones_refused() {
     let (mut partition, _) = jumped(1_000);
     let nothing = Admission { length: 0, ..took(600, 3) };
     let effects = effects_of(|out| partition.first_batch(None, &nothing, Now(0), out));
-    assert_eq!(effects, [fetch(600, -1)]);
+    assert_eq!(effects, [Effect::StopFetching]);
+    assert_eq!(partition.phase(), Phase::Waiting);
+    let (mut partition, _) = jumped(1_000);
     let fault = BatchFault::Crc { stored: 1, computed: 2 };
     let error = BatchError { position: 0, base_offset: Offset(600), fault };
     let refusal = Refusal { base_offset: Offset(600), fault: RefusalFault::Batch(error) };
@@ -292,6 +294,47 @@ fn a_full_disk_is_tried_less_and_less_often_until_a_write_succeeds() {
     assert_eq!(waits, [100, 200, 400, 800].map(Duration::from_millis));
     partition.written();
     assert_eq!(fail(&mut partition), Duration::from_millis(100));
+}
+
+/// A source that sent only what we had, or the beginning of a batch, was asked 12,000 times a second.
+#[test]
+fn an_answer_that_brings_nothing_is_asked_for_less_and_less_often_and_told_of() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let (mut now, mut waits, mut told) = (Now(0), Vec::new(), Vec::new());
+    for _ in 0..6 {
+        let nothing = Admission { length: 0, wanted: Some(70_000), ..took(50, 3) };
+        let effects = effects_of(|out| partition.admitted(&nothing, now, out));
+        told.extend(effects.into_iter().filter(|effect| *effect != Effect::StopFetching));
+        let at = partition.deadline().expect("a time to try again");
+        waits.push(at.since(now));
+        now = at;
+        partition.on_time(now, &mut Vec::new());
+        partition.end_of_epoch(LeaderEpoch(3), Offset(1_000), &mut Vec::new());
+    }
+    assert_eq!(waits, [100, 200, 400, 800, 1_600, 3_200].map(Duration::from_millis));
+    let reason = "the source answered a fetch from 50 with the beginning of a batch of 70000 bytes";
+    assert_eq!(told, [Effect::Waits(reason.to_string())]);
+}
+
+/// The ends that the source told had the offset that its Fetch denied: both were asked for without end.
+#[test]
+fn an_offset_that_is_denied_within_the_source_s_ends_is_asked_for_later() {
+    let mut partition = mirroring(log(0, 50, 3));
+    let deny = |partition: &mut Partition, now| {
+        effects_of(|out| partition.refused(ErrorCode::OFFSET_OUT_OF_RANGE, now, out))
+    };
+    let mut now = Now(0);
+    for wait in [100, 200] {
+        assert_eq!(deny(&mut partition, now), [Effect::StopFetching, Effect::Locate]);
+        let effects = effects_of(|out| partition.offsets(Offset(0), Offset(90), out));
+        assert_eq!(effects, [fetch(50, 3)]);
+        assert_eq!(deny(&mut partition, now), [Effect::StopFetching]);
+        let at = partition.deadline().expect("a time to try again");
+        assert_eq!(at.since(now), Duration::from_millis(wait));
+        now = at;
+        partition.on_time(now, &mut Vec::new());
+        partition.end_of_epoch(LeaderEpoch(3), Offset(1_000), &mut Vec::new());
+    }
 }
 
 #[test]

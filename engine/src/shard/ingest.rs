@@ -20,6 +20,9 @@ use super::mail::DeskLetter;
 /// A partition that gets this much at once was behind, also where it no longer is.
 const BEHIND_BYTES_LEAST: usize = 1 << 20;
 
+/// What one partition adds to the sums of the lag at most: a source may tell any high watermark.
+const LAG_MAX: u64 = 1 << 45;
+
 /// A write that was planned while the frame could still be changed.
 pub(super) struct Planned {
     pub key: PartitionKey,
@@ -172,6 +175,9 @@ impl<I: Io> Shard<I> {
                     link.refresh(&topics);
                 }
             }
+            Effect::Waits(reason) => {
+                tracing::warn!("partition {} waits: {reason}; it is tried again", cell.name);
+            }
             Effect::Failed(failure) => {
                 tracing::error!("partition {} has stopped: {failure}", cell.name);
             }
@@ -297,8 +303,9 @@ impl<I: Io> Shard<I> {
         let cell = &mut self.cells[key.0 as usize];
         let Some(mirror) = &cell.mirror else { return };
         let accounts = &mut cell.accounts;
-        let lag = mirror.lag().unwrap_or(0);
+        let lag = mirror.lag().unwrap_or(0).min(LAG_MAX);
         let lag_bytes = lag.saturating_mul(accounts.offset_bytes_16) / 16;
+        let lag_bytes = lag_bytes.min(LAG_MAX);
         self.sums.lag_records = self.sums.lag_records + lag - accounts.lag_records;
         self.sums.lag_bytes = self.sums.lag_bytes + lag_bytes - accounts.lag_bytes;
         (accounts.lag_records, accounts.lag_bytes) = (lag, lag_bytes);

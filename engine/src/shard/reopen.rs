@@ -129,6 +129,9 @@ impl<I: Io> Shard<I> {
         let disk = self.io.disk();
         match disk.list(&folder_of(&data, &name)) {
             Err(error) if error.kind == IoErrorKind::NotFound => {
+                // Where the data folder itself is gone, this would make another one.
+                disk.list(&data)?;
+                tracing::warn!("partition {name}: its folder was moved away, and it begins anew");
                 let log = Log::create(disk, place, id, Offset(0), wall_ms)?;
                 self.cells[key.0 as usize].is_new = true;
                 self.checkpoint_now(key);

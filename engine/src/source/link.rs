@@ -132,10 +132,15 @@ impl Link {
         if at_once && self.started { Some(Now(0)) } else { self.timers.next() }
     }
 
-    /// Whether this link is to follow metadata and nobody gives it any.
+    /// Whether no broker of the source can be used: this link is to follow metadata and nobody gives it
+    /// any, or none of them can be fetched from.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.options.follows_metadata && !self.has_a_way
+        // Who has just begun has not asked anybody yet.
+        let has_asked = !self.unreachable.is_empty();
+        let has_no_way = self.options.follows_metadata && !self.has_a_way && has_asked;
+        let brokers = self.survey.image.brokers.len();
+        has_no_way || brokers > 0 && self.unreachable() >= brokers
     }
 
     /// How many brokers of the cluster cannot be spoken with. One bootstrap server is enough: the
@@ -301,7 +306,8 @@ impl Link {
         let news = !heard.partitions.is_empty();
         fetcher.turn = if news { Turn::Mirrors } else { Turn::Ours };
         // A broker that answers at once with nothing must not make us ask at once for ever.
-        let hasty = !news && now.since(fetcher.asked_at) < self.options.fetch_max_wait / 2;
+        let is_empty = !heard.partitions.iter().any(super::FetchedPartition::is_answer);
+        let hasty = is_empty && now.since(fetcher.asked_at) < self.options.fetch_max_wait / 2;
         fetcher.hasty_answers = if hasty { fetcher.hasty_answers.saturating_add(1) } else { 0 };
         let patience = fetcher.hasty_answers.max(fetcher.refused_sessions);
         if let Some(failures) = patience.checked_sub(HASTY_ANSWERS_MAX).filter(|&more| more > 0) {

@@ -36,7 +36,7 @@ pub enum DamageKind {
 
 /// What to do where a mirror's own copy is broken: the source still has the bytes.
 pub(super) const MIRROR_AGAIN: &str =
-    "move the folder away, so that the partition is mirrored again from its source";
+    "stop the node, move the folder away and start it, so that the partition is mirrored again";
 
 impl Damage {
     /// Bytes that are not what was written.
@@ -95,8 +95,8 @@ mod tests {
         let damage = Damage::corrupt(Path::new("/data/t-0/00.log"), 61, "length 3 is too short");
         assert_eq!(
             damage.to_string(),
-            "/data/t-0/00.log at 61: length 3 is too short; move the folder away, so that the \
-             partition is mirrored again from its source"
+            "/data/t-0/00.log at 61: length 3 is too short; stop the node, move the folder away and \
+             start it, so that the partition is mirrored again"
         );
     }
 }

@@ -62,6 +62,9 @@ fn tell_start(config: &Config, node: &Node) {
     tracing::info!("Kafka clients are served on {} by {shards} shard(s)", node.address());
     if let Some(address) = node.http_address() {
         tracing::info!("metrics are shown on http://{address}/metrics");
+        if !address.ip().is_loopback() {
+            tracing::warn!("OPEN TO THE NETWORK: whoever reaches {address} reads the metrics");
+        }
     }
     if let Some(source) = &config.source {
         let brokers: Vec<_> =

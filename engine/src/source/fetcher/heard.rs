@@ -149,7 +149,7 @@ impl Fetcher {
 
 impl FetchedPartition {
     /// Whether this ends the partition's stay in the session until it is renewed.
-    fn is_answer(&self) -> bool {
+    pub(in crate::source) fn is_answer(&self) -> bool {
         !self.error.is_none() || self.diverging.is_some() || !self.records.is_empty()
     }
 }
