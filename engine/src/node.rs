@@ -386,6 +386,11 @@ fn shard_options(config: &Config, found: &Found, id: ShardId, count: u16) -> Sha
     let mut link = config.source.clone();
     if let Some(link) = &mut link {
         link.follows_metadata = id.0 == 0;
+        // What is asked for must fit, with others beside it: only a single batch may be larger.
+        let memory_bytes = config.memory_bytes / usize::from(count);
+        let bytes_max = i32::try_from(memory_bytes / 2).unwrap_or(i32::MAX);
+        link.fetch_bytes_max = link.fetch_bytes_max.min(bytes_max);
+        link.fetch_bytes_near = link.fetch_bytes_near.min(bytes_max);
         let known = found.source.as_ref().map(|source| source.cluster_id.to_string());
         link.cluster_id = link.cluster_id.take().or(known);
         if link.follows_metadata && link.cluster_id.is_none() {

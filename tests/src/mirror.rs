@@ -61,6 +61,11 @@ impl Mirror {
         self.node = Some(Node::start(&self.config).expect("the node starts"));
     }
 
+    /// Changes what the node is started with the next time.
+    pub fn change(&mut self, set: impl FnOnce(&mut Config)) {
+        set(&mut self.config);
+    }
+
     /// Stops the node in order.
     pub fn stop(&mut self) {
         self.node.take().expect("it runs").stop().expect("a clean stop");

@@ -29,6 +29,7 @@ macro_rules! on_every_version {
 on_every_version! {
     every_codec_and_every_kind_of_record_has_the_same_bytes
     batches_larger_than_a_segment_and_than_a_fetch_are_mirrored_whole
+    a_batch_larger_than_memory_stops_its_partition_by_name_and_no_other
     transactions_have_the_same_bytes_while_open_and_after_they_ended
     a_compacted_topic_is_mirrored_with_its_holes_and_no_loss_is_counted
     a_log_start_inside_a_batch_is_followed_before_and_while_mirroring
@@ -142,6 +143,31 @@ fn batches_larger_than_a_segment_and_than_a_fetch_are_mirrored_whole(stage: &Sta
     assert_eq!(mirror.sum(|shard| shard.refused_batches.value()), 0);
     mirror.stop();
     assert_kafka_is_content(stage, &mirror, &[("large", 0)]);
+}
+
+/// The connection was dropped again and again, and no partition was named.
+fn a_batch_larger_than_memory_stops_its_partition_by_name_and_no_other(stage: &Stage) {
+    let source = stage.source();
+    stage.create("huge", 1, &["max.message.bytes=30000000"]).unwrap();
+    stage.create("beside-huge", 2, &[]).unwrap();
+    let beside = [("--partitions", "2"), ("--records", "2000"), ("--size", "2000")];
+    source.produce("huge", &[("--records", "1"), ("--size", "12000000")]).unwrap();
+    source.produce("beside-huge", &beside).unwrap();
+    let mut mirror = Mirror::start_with(&stage.cluster, &["huge", "beside-huge"], |config| {
+        config.shards = 1;
+        config.memory_bytes = 8 << 20;
+    });
+    mirror.wait_for("the large batch to be refused", |node| {
+        node.sum(|shard| shard.partitions_failed.value()) == 1
+    });
+    mirror.await_topic(&stage.cluster, "beside-huge", 2);
+    source.produce("beside-huge", &beside).unwrap();
+    mirror.await_topic(&stage.cluster, "beside-huge", 2);
+    mirror.stop();
+    mirror.change(|config| config.memory_bytes = 64 << 20);
+    mirror.resume();
+    mirror.await_topic(&stage.cluster, "huge", 1);
+    assert_eq!(mirror.sum(|shard| shard.partitions_failed.value()), 0);
 }
 
 fn transactions_have_the_same_bytes_while_open_and_after_they_ended(stage: &Stage) {

@@ -41,6 +41,8 @@ impl fmt::Display for LossReason {
 /// Why a partition stopped and what a person can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
+    /// An answer that brings one batch has more bytes than a shard may have in memory.
+    TooLarge { bytes: usize },
     /// The source sent bytes that may not enter. Nothing of them was written.
     Refused(Refusal),
     /// Our log has batches of an epoch that ended earlier at the source: the source elected a
@@ -57,6 +59,12 @@ pub enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::TooLarge { bytes } => write!(
+                f,
+                "its next batch comes in an answer of {bytes} bytes, and a shard may use less memory \
+                 than that; stop farspan, and start it with more --memory, which all shards share, or \
+                 with fewer --shards"
+            ),
             Self::Refused(refusal) => {
                 write!(f, "refused {refusal}; check the source's log with its own tools")
             }

@@ -363,6 +363,13 @@ impl Partition {
         }
     }
 
+    /// The source's next batch does not fit into memory.
+    pub fn too_large(&mut self, bytes: usize, effects: &mut Vec<Effect>) {
+        if matches!(self.phase, Phase::Mirroring | Phase::Recording) {
+            self.fail(Failure::TooLarge { bytes }, effects);
+        }
+    }
+
     fn refused_bytes(&mut self, refusal: &Refusal, now: Now, effects: &mut Vec<Effect>) {
         if refusal.fault.is_stale_metadata() {
             effects.push(Effect::Refresh);

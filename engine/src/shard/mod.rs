@@ -98,6 +98,7 @@ enum Purpose {
     PeerSize(PeerKey),
     PeerHead(PeerKey),
     PeerFrame(PeerKey),
+    PeerTooLarge(PeerKey),
     PeerSend(PeerKey),
     Append { key: PartitionKey, next: wire::ids::Offset, bytes: u64 },
     Flush { key: PartitionKey, file: crate::ids::FileId, forget: bool },
@@ -271,6 +272,7 @@ impl<I: Io> Shard<I> {
             Purpose::PeerSize(peer) => self.peer_size(peer, done),
             Purpose::PeerHead(peer) => self.peer_head(peer, done),
             Purpose::PeerFrame(peer) => self.peer_frame(peer, done),
+            Purpose::PeerTooLarge(peer) => self.peer_too_large(peer, done),
             Purpose::PeerSend(peer) => self.peer_sent(peer, done),
             Purpose::Append { key, next, bytes } => self.written(key, next, bytes, done),
             Purpose::Flush { key, file, forget } => {

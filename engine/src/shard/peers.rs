@@ -221,12 +221,10 @@ impl<I: Io> Shard<I> {
             if pool.bytes_lent() > 0 {
                 return false;
             }
-            let reason = format!(
-                "{} sent a frame of {awaited} bytes, more than the memory this shard may use; raise \
-                 --memory",
-                peer.address
-            );
-            self.lose_peer(key, &reason);
+            // No room will ever be enough. Its first bytes say whose it is.
+            let buffer = Buffer::of(vec![0; HEAD_BYTES.min(awaited)]);
+            let token = self.in_flight.add(Purpose::PeerTooLarge(key));
+            self.io.submit(token, Op::ReceiveExact { connection, buffer, from: 0 });
             return true;
         };
         let purpose = if is_placed {
@@ -257,6 +255,32 @@ impl<I: Io> Shard<I> {
         buffer.place(shift, awaited);
         let token = self.in_flight.add(Purpose::PeerFrame(key));
         self.io.submit(token, Op::ReceiveExact { connection, buffer, from });
+    }
+
+    /// The first bytes of a frame are here that is larger than this shard's memory. No more is asked for
+    /// at a time than half of that, so it is one batch: its partition stops, and the others are fetched
+    /// without it.
+    pub(super) fn peer_too_large(&mut self, key: PeerKey, done: Done) {
+        let buffer = match done {
+            Done::Filled { buffer, .. } => buffer,
+            Done::Failed { error } => return self.lose_peer(key, &error.to_string()),
+            other => unreachable!("a receive answered {other:?}"),
+        };
+        let Some(peer) = self.peers.get(&key) else { return };
+        let reason = format!(
+            "{} sent a frame of {} bytes, more than the memory this shard may use; raise --memory",
+            peer.address, peer.awaited
+        );
+        let bytes = peer.awaited;
+        let first = self.link.as_mut().and_then(|link| link.first_records(key, &buffer));
+        if let Some((partition, _)) = first {
+            let mut effects = Vec::new();
+            if let Some(mirror) = &mut self.cells[partition.0 as usize].mirror {
+                mirror.too_large(bytes, &mut effects);
+            }
+            self.run_mirror(partition, effects);
+        }
+        self.lose_peer(key, &reason);
     }
 
     pub(super) fn peer_frame(&mut self, key: PeerKey, done: Done) {
