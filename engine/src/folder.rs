@@ -21,6 +21,9 @@ use crate::store::identity::{
 };
 use crate::store::{Checkpointed, Damage, Left, folder_of};
 
+/// How the folder of a cluster's own log begins.
+const METADATA_LOG: &str = "__cluster_metadata";
+
 /// Why a data folder cannot be used: one sentence that names it and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderError(pub String);
@@ -254,7 +257,15 @@ fn refuse_brokers(
     names: &[TopicPartition],
     has_source: bool,
 ) -> Result<(), FolderError> {
-    let has_checkpoint = disk.length(&data.join(Checkpoint::LeaderEpoch.name())).is_ok();
+    let entries = disk.list(data).map_err(|error| FolderError(error.to_string()))?;
+    if let Some(theirs) = entries.iter().find(|entry| entry.name.starts_with(METADATA_LOG)) {
+        return Err(FolderError(format!(
+            "{} holds {}: it is the log.dir of a Kafka broker or controller; give --data an empty folder",
+            data.display(),
+            theirs.name
+        )));
+    }
+    let has_checkpoint = entries.iter().any(|entry| entry.name == Checkpoint::LeaderEpoch.name());
     if names.is_empty() || has_source || has_checkpoint {
         return Ok(());
     }
@@ -296,7 +307,7 @@ fn named(folder: &str) -> Option<TopicPartition> {
     let index: i32 = index.parse().ok()?;
     let is_plain = (0..=i32::MAX).contains(&index) && format!("{topic}-{index}") == folder;
     let is_plain = is_plain && index < limits::PARTITIONS_OF_TOPIC_MAX;
-    let is_kept = is_legal_name(topic) && !topic.starts_with("__cluster_metadata");
+    let is_kept = is_legal_name(topic) && !topic.starts_with(METADATA_LOG);
     (is_plain && is_kept)
         .then(|| TopicPartition { topic: topic.into(), partition: PartitionIndex(index) })
 }
@@ -375,6 +386,9 @@ mod tests {
         );
         SourceCluster { cluster_id: "A".into() }.write(&mut HostDisk, data).expect("written");
         look(data, None).expect("a mirror's");
+        std::fs::create_dir(data.join("__cluster_metadata-0")).expect("made");
+        let refused = look(data, None).expect_err("a controller's");
+        assert!(refused.0.contains("holds __cluster_metadata-0"), "{refused}");
     }
 
     #[test]

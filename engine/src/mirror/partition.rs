@@ -291,8 +291,14 @@ impl Partition {
                 };
                 self.tell_loss(reason, effects);
             }
-            (None, Some(refusal)) => self.refused_bytes(refusal, now, effects),
-            (None, None) => self.wait(nothing_new(admission, next), now, effects),
+            // It waits, and may jump at once when it begins again.
+            (None, refusal) => {
+                self.out_of_range = None;
+                match refusal {
+                    Some(refusal) => self.refused_bytes(refusal, now, effects),
+                    None => self.wait(nothing_new(admission, next), now, effects),
+                }
+            }
         }
     }
 
@@ -315,7 +321,8 @@ impl Partition {
                 self.start_at(jump.next, effects);
             }
             Err(reason) => {
-                self.wait(format!("a loss must be written down: {reason}"), now, effects)
+                self.out_of_range = None;
+                self.wait(format!("a loss must be written down: {reason}"), now, effects);
             }
         }
     }

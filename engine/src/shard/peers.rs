@@ -5,6 +5,7 @@
 //! is not read on, so that the source is slowed down by TCP and memory stays in its budget.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use crate::ids::ConnId;
 use crate::io::{BLOCK_BYTES, Buffer, Done, Io, IoError, Op};
@@ -29,6 +30,10 @@ const SIZE_BYTES: usize = wire::frame::SIZE_BYTES;
 /// How much of a large frame is read first. Records begin behind some hundred bytes, unless many
 /// partitions come before them that bring none.
 const HEAD_BYTES: usize = 4 << 10;
+
+/// How much is read of one that is too large, to say whose it is: what tens of thousands of partitions
+/// take that come before its records.
+const LARGEST_HEAD_BYTES: usize = 1 << 20;
 
 /// How far a frame has to be moved for what begins at `start` in it to lie in a block of memory as
 /// it does in a block of its file.
@@ -222,7 +227,7 @@ impl<I: Io> Shard<I> {
                 return false;
             }
             // No room will ever be enough. Its first bytes say whose it is.
-            let buffer = Buffer::of(vec![0; HEAD_BYTES.min(awaited)]);
+            let buffer = Buffer::of(vec![0; LARGEST_HEAD_BYTES.min(awaited)]);
             let token = self.in_flight.add(Purpose::PeerTooLarge(key));
             self.io.submit(token, Op::ReceiveExact { connection, buffer, from: 0 });
             return true;
@@ -248,9 +253,9 @@ impl<I: Io> Shard<I> {
         let Some(peer) = self.peers.get(&key) else { return };
         let (awaited, from) = (peer.awaited, buffer.len());
         let first = self.link.as_mut().and_then(|link| link.first_records(key, &buffer));
-        let shift = first.map_or(0, |(partition, start)| {
+        let shift = first.map_or(0, |(partition, records)| {
             let position = self.cells[partition.0 as usize].log.append_position();
-            shift_between(start, position)
+            shift_between(records.start, position)
         });
         buffer.place(shift, awaited);
         let token = self.in_flight.add(Purpose::PeerFrame(key));
@@ -273,7 +278,10 @@ impl<I: Io> Shard<I> {
         );
         let bytes = peer.awaited;
         let first = self.link.as_mut().and_then(|link| link.first_records(key, &buffer));
-        if let Some((partition, _)) = first {
+        let asked = self.options.link.as_ref().map_or(0, |link| link.fetch_bytes_max);
+        let is_one_batch =
+            |records: &Range<usize>| records.len() > usize::try_from(asked).unwrap_or(0);
+        if let Some((partition, _)) = first.filter(|(_, records)| is_one_batch(records)) {
             let mut effects = Vec::new();
             if let Some(mirror) = &mut self.cells[partition.0 as usize].mirror {
                 mirror.too_large(bytes, &mut effects);

@@ -5,19 +5,29 @@ use std::sync::Arc;
 use wire::ids::Offset;
 
 use crate::ids::PartitionKey;
-use crate::io::{DiskError, Io, IoError, IoErrorKind};
-use crate::store::identity::FlushFailed;
-use crate::store::{Damage, Left, Log, Place, Recovery, folder_of, remedy_for};
+use crate::io::{DirEntry, DiskError, Io, IoError, IoErrorKind};
+use crate::store::identity::{FlushFailed, write_topic_id};
+use crate::store::{
+    Checkpointed, Damage, DamageKind, Left, Log, Place, Recovery, folder_of, remedy_for,
+};
 
 use super::Shard;
 
 /// How much room is looked for at most before a log is read again that a full disk has stopped.
 const ROOM_BYTES_MAX: usize = 4 << 20;
+/// And at least, where what it had no room for was not a batch.
+const ROOM_BYTES_LEAST: usize = 64 << 10;
 
 impl<I: Io> Shard<I> {
     /// A log on disk is not as it must be, or the disk refused something of it.
     pub(super) fn damaged(&mut self, key: PartitionKey, damage: &Damage) {
-        self.flush_in_doubt(key);
+        if let DamageKind::Disk(kind) = damage.kind {
+            if kind == IoErrorKind::DiskFull {
+                let cell = &mut self.cells[key.0 as usize];
+                cell.room_bytes = cell.room_bytes.max(ROOM_BYTES_LEAST);
+            }
+            self.flush_in_doubt(key);
+        }
         self.disk_failed(key, damage.to_string());
     }
 
@@ -100,6 +110,9 @@ impl<I: Io> Shard<I> {
                 tracing::info!("partition {name}: the log is open again, up to {}", log.log_end());
                 let cell = &mut self.cells[key.0 as usize];
                 cell.log = log;
+                // Of a log that was made anew nothing may be believed that was said of the old one.
+                self.checkpoint_now(key);
+                let cell = &mut self.cells[key.0 as usize];
                 cell.left = Left::Unclean;
                 cell.room_bytes = 0;
                 cell.file = None;
@@ -118,7 +131,8 @@ impl<I: Io> Shard<I> {
     }
 
     /// What was written after the last flush is in doubt: recovery looks at all of it. A folder that an
-    /// operator has moved away is made anew, as for a topic that was never here.
+    /// operator has moved away is made anew, as for a topic that was never here; so is one without a
+    /// segment, which is what is left where that failed half-way.
     fn open_refused(&mut self, key: PartitionKey) -> Result<(Log, Recovery), Damage> {
         let wall_ms = self.io.wall_clock_ms();
         let data = Arc::clone(&self.options.data);
@@ -127,17 +141,26 @@ impl<I: Io> Shard<I> {
         let (checkpointed, left, id) = (cell.log.checkpointed(), cell.left, cell.topic.id);
         let place = Place { data: &data, partition: &name, config: &config };
         let disk = self.io.disk();
-        match disk.list(&folder_of(&data, &name)) {
+        let folder = folder_of(&data, &name);
+        let is_segment = |entry: &DirEntry| entry.name.ends_with(".log");
+        match disk.list(&folder) {
             Err(error) if error.kind == IoErrorKind::NotFound => {
                 // Where the data folder itself is gone, this would make another one.
                 disk.list(&data)?;
                 tracing::warn!("partition {name}: its folder was moved away, and it begins anew");
                 let log = Log::create(disk, place, id, Offset(0), wall_ms)?;
                 self.cells[key.0 as usize].is_new = true;
-                self.checkpoint_now(key);
                 Ok((log, Recovery::default()))
             }
             Err(error) => Err(error.into()),
+            Ok(entries) if !entries.iter().any(is_segment) => {
+                if !id.is_zero() {
+                    write_topic_id(disk, &folder, id)?;
+                }
+                let opened = Log::open(disk, place, Checkpointed::default(), left, wall_ms)?;
+                self.cells[key.0 as usize].is_new = true;
+                Ok(opened)
+            }
             Ok(_) => Log::open(disk, place, checkpointed, left, wall_ms),
         }
     }

@@ -281,7 +281,7 @@ impl Link {
             // Its partitions may have moved.
             Some(_) => self.survey.want([]),
             None => {
-                self.has_a_way = false;
+                (self.has_a_way, self.way_lost) = (false, true);
                 self.survey.next_candidate();
             }
         }
@@ -291,7 +291,9 @@ impl Link {
     pub(super) fn line_works(&mut self, key: LineKey, out: &mut Vec<Effect>) {
         let Some(line) = self.lines.get_mut(&key) else { return };
         line.failures = 0;
-        self.has_a_way |= key == LineKey::Survey;
+        if key == LineKey::Survey {
+            (self.has_a_way, self.way_lost) = (true, false);
+        }
         if !self.unreachable.is_empty() && self.unreachable.remove(&line.name).is_some() {
             out.push(Effect::Recovered { broker: line.name.clone() });
         }
@@ -306,6 +308,20 @@ impl Link {
                 self.fetchers.get(&fetcher).is_some_and(super::fetcher::Fetcher::is_wanted)
             }
         }
+    }
+
+    /// Whether there is something to fetch from each broker, and from none it can be.
+    pub(super) fn is_fetched_from_nobody(&self) -> bool {
+        let brokers = &self.survey.image.brokers;
+        let has_failed = |broker: &BrokerId| {
+            let is_its =
+                |key: &LineKey| matches!(key, LineKey::Fetcher(_)) && key.broker() == Some(*broker);
+            let mut lines =
+                self.lines.iter().filter(|(key, _)| is_its(key) && self.is_needed(**key));
+            lines.next().is_some_and(|(_, line)| line.failures > 0)
+                && lines.all(|(_, line)| line.failures > 0)
+        };
+        !brokers.is_empty() && brokers.keys().all(has_failed)
     }
 
     /// Whether ending this connection because nothing was heard on it would take it from somebody.

@@ -1,6 +1,7 @@
 //! The whole talk of one shard with the source cluster: events in, effects out.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use wire::api::ApiKey;
@@ -74,6 +75,8 @@ pub struct Link {
     pub(super) unreachable: BTreeMap<String, Unreachable>,
     /// Whether metadata was had since the last time that it could not be.
     pub(super) has_a_way: bool,
+    /// Somebody was asked for metadata, and nobody has given any since.
+    pub(super) way_lost: bool,
 
     pub(super) table: Table,
     pub(super) fetchers: BTreeMap<FetcherKey, Fetcher>,
@@ -109,6 +112,7 @@ impl Link {
             resolving: BTreeSet::new(),
             unreachable: BTreeMap::new(),
             has_a_way: false,
+            way_lost: false,
             table: Table::default(),
             fetchers: BTreeMap::new(),
             homeless: BTreeSet::new(),
@@ -136,11 +140,7 @@ impl Link {
     /// any, or none of them can be fetched from.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        // Who has just begun has not asked anybody yet.
-        let has_asked = !self.unreachable.is_empty();
-        let has_no_way = self.options.follows_metadata && !self.has_a_way && has_asked;
-        let brokers = self.survey.image.brokers.len();
-        has_no_way || brokers > 0 && self.unreachable() >= brokers
+        self.options.follows_metadata && self.way_lost || self.is_fetched_from_nobody()
     }
 
     /// How many brokers of the cluster cannot be spoken with. One bootstrap server is enough: the
@@ -194,15 +194,19 @@ impl Link {
         }
     }
 
-    /// Whose records a frame brings first, and where in it they begin, as far as its first bytes say:
+    /// Whose records a frame brings first, and where in it they are, as far as its first bytes say:
     /// for whoever wants to put the rest of it where they can be written from.
     #[must_use]
-    pub fn first_records(&mut self, peer: PeerKey, head: &[u8]) -> Option<(PartitionKey, usize)> {
+    pub fn first_records(
+        &mut self,
+        peer: PeerKey,
+        head: &[u8],
+    ) -> Option<(PartitionKey, Range<usize>)> {
         let (version, body) = self.conn_of(peer)?.1.fetch_answer(head)?;
         let (topic, partition, records) =
             FetchResponse::first_records(head, body.position(), version)?;
         let key = self.table.find(topic, version > NAMES_MOST, partition)?;
-        Some((key, records.start))
+        Some((key, records))
     }
 
     /// A frame has come: what stands behind its size.

@@ -54,7 +54,8 @@ fn the_head_of_an_answer_says_whose_records_come_first_and_where() {
     let frame = &answer.frame(&fetch)[SIZE_BYTES..];
     let start = frame.iter().position(|&byte| byte == b'1').expect("there are records");
     let first = |world: &mut World, peer, head| world.link.first_records(peer, head);
-    assert_eq!(first(&mut world, fetch.peer, &frame[..start]), Some((PartitionKey(2), start)));
+    let told = first(&mut world, fetch.peer, &frame[..start]);
+    assert_eq!(told, Some((PartitionKey(2), start..start + 9_000)));
     assert_eq!(first(&mut world, fetch.peer, &frame[..start - 1]), None);
     let other = world.fetch_at(2).peer;
     assert_eq!(first(&mut world, PeerKey(99), frame), None, "nobody");
