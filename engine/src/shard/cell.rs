@@ -19,7 +19,7 @@ pub(super) struct Cell {
     pub name: TopicPartition,
     pub topic: Arc<Topic>,
     pub log: Log,
-    /// Whether the log was made in this process and has never held a batch.
+    /// Whether the log has never held a batch: wherever the source begins is then no loss.
     pub is_new: bool,
     /// None where the source is not mirrored, or has no such topic.
     pub mirror: Option<Partition>,

@@ -203,7 +203,7 @@ impl<I: Io> Shard<I> {
 
     /// Writes the topic's id down where a crash while the log was made has left it out: without it
     /// a topic that was created again would be taken for ours.
-    fn keep_topic_id(&mut self, key: PartitionKey) -> Result<(), Damage> {
+    pub(super) fn keep_topic_id(&mut self, key: PartitionKey) -> Result<(), Damage> {
         let cell = &self.cells[key.0 as usize];
         let (id, folder) = (cell.topic.id, Arc::clone(cell.log.folder()));
         if !id.is_zero() && read_topic_id(self.io.disk(), &folder)?.is_none() {

@@ -6,7 +6,7 @@ use wire::ids::Offset;
 
 use crate::ids::PartitionKey;
 use crate::io::{DirEntry, DiskError, Io, IoError, IoErrorKind};
-use crate::store::identity::{FlushFailed, write_topic_id};
+use crate::store::identity::FlushFailed;
 use crate::store::{
     Checkpointed, Damage, DamageKind, Left, Log, Place, Recovery, folder_of, remedy_for,
 };
@@ -154,10 +154,8 @@ impl<I: Io> Shard<I> {
             }
             Err(error) => Err(error.into()),
             Ok(entries) if !entries.iter().any(is_segment) => {
-                if !id.is_zero() {
-                    write_topic_id(disk, &folder, id)?;
-                }
                 let opened = Log::open(disk, place, Checkpointed::default(), left, wall_ms)?;
+                self.keep_topic_id(key)?;
                 self.cells[key.0 as usize].is_new = true;
                 Ok(opened)
             }

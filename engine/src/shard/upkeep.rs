@@ -1,5 +1,5 @@
 //! What time asks of a shard: retries, checkpoints, retention, figures for whoever looks; and the
-//! way to its end. Each turn does a bounded part.
+//! way to its end. Each turn does a part of it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
